@@ -1,0 +1,1 @@
+"""Old against new: what changes when a training stack moves a pin."""

@@ -1,0 +1,75 @@
+"""Layouts: the parallelism of a run, as data.
+
+A layout is the set of Megatron parallel sizes that differ from one; the world size is the smallest that
+holds it. A new layout is one entry in `LAYOUTS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class UnknownLayoutError(ValueError):
+    """A layout name that `LAYOUTS` does not hold."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parallel sizes of one run; every size is a number of ranks and at least one."""
+
+    name: str
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    virtual_pipeline_model_parallel_size: int | None = None
+    context_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    data_parallel_size: int = 1
+    sequence_parallel: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks: tensor x pipeline x context x data. Expert parallel ranks live inside the data ranks."""
+        return (
+            self.tensor_model_parallel_size
+            * self.pipeline_model_parallel_size
+            * self.context_parallel_size
+            * max(self.data_parallel_size, self.expert_model_parallel_size)
+        )
+
+    @property
+    def model_parallel_sizes(self) -> dict[str, int | None]:
+        """Keyword arguments of Megatron-Core's `initialize_model_parallel` that this layout sets."""
+        return {
+            "tensor_model_parallel_size": self.tensor_model_parallel_size,
+            "pipeline_model_parallel_size": self.pipeline_model_parallel_size,
+            "virtual_pipeline_model_parallel_size": self.virtual_pipeline_model_parallel_size,
+            "context_parallel_size": self.context_parallel_size,
+            "expert_model_parallel_size": self.expert_model_parallel_size,
+        }
+
+
+LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        Layout("single"),
+        Layout("dp2", data_parallel_size=2),
+        Layout("tp2", tensor_model_parallel_size=2),
+        Layout("tp2_sp", tensor_model_parallel_size=2, sequence_parallel=True),
+        Layout("pp2", pipeline_model_parallel_size=2),
+        Layout("ep2", expert_model_parallel_size=2),
+    )
+}
+
+
+def layout_named(name: str) -> Layout:
+    """The layout called `name`.
+
+    Raises:
+        UnknownLayoutError: with the names that exist.
+    """
+    try:
+        return LAYOUTS[name]
+    except KeyError:
+        raise UnknownLayoutError(
+            f"unknown layout {name!r}; known: {', '.join(LAYOUTS)}"
+        ) from None

@@ -1,0 +1,126 @@
+"""Proof that a probe looked: which upstream functions were entered, seen by `sys.monitoring`."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any, Self
+
+from harness.observe.globs import matches
+
+_TOOL = 4
+"""A `sys.monitoring` tool id that neither debuggers, coverage nor profilers claim (PEP 669)."""
+
+
+@dataclass(frozen=True)
+class Entered:
+    """One upstream function that ran.
+
+    Attributes:
+        function: the name the probe's evidence gives it, `module:qualified.name`.
+        file: path of its source.
+        sha256: hash of that source.
+    """
+
+    function: str
+    file: str
+    sha256: str
+
+
+class EntryMonitor:
+    """Context manager that notices the first entry into each of the named functions.
+
+    A name is `package.module:qualified.name`; it is met by the code object of that qualified name in a file whose path
+    ends like the module. Code that is not watched pays for one call and is then left alone.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._watched: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+        for name in names:
+            module, _, qualified = name.partition(":")
+            stem = module.replace(".", "/")
+            self._watched.setdefault(qualified, []).append(
+                (name, (f"/{stem}.py", f"/{stem}/__init__.py"))
+            )
+        self._files: dict[str, str] = {}
+
+    @property
+    def entered(self) -> list[Entered]:
+        """The watched functions that ran, in the order of their first entry."""
+        return [
+            Entered(name, file, hashlib.sha256(Path(file).read_bytes()).hexdigest())
+            for name, file in self._files.items()
+        ]
+
+    def __enter__(self) -> Self:
+        sys.monitoring.use_tool_id(_TOOL, "parity evidence")
+        sys.monitoring.restart_events()
+        sys.monitoring.register_callback(
+            _TOOL, sys.monitoring.events.PY_START, self._started
+        )
+        sys.monitoring.set_events(_TOOL, sys.monitoring.events.PY_START)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.monitoring.set_events(_TOOL, sys.monitoring.events.NO_EVENTS)
+        sys.monitoring.free_tool_id(_TOOL)
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        for name, endings in self._watched.get(code.co_qualname, ()):
+            if code.co_filename.endswith(endings):
+                self._files.setdefault(name, code.co_filename)
+        return sys.monitoring.DISABLE
+
+
+def alternatives(requirement: str) -> list[str]:
+    """The function names of one `enters` entry, which separates alternatives by ` | `."""
+    return [name.strip() for name in requirement.split("|")]
+
+
+def missing_functions(required: Iterable[str], entered: Iterable[Entered]) -> list[str]:
+    """The `enters` entries none of whose alternatives was entered."""
+    seen = {entry.function for entry in entered}
+    return [
+        requirement
+        for requirement in required
+        if not seen.intersection(alternatives(requirement))
+    ]
+
+
+def missing_fields(required: Iterable[str], tree: Any) -> list[str]:
+    """The dotted paths that the encoded tree does not have."""
+    return [path for path in required if not _reaches(path.split("."), tree)]
+
+
+def missing_tensors(required: Iterable[str], names: Iterable[str]) -> list[str]:
+    """The globs that match no tensor name."""
+    known = list(names)
+    return [
+        pattern
+        for pattern in required
+        if not any(matches(pattern, name) for name in known)
+    ]
+
+
+def _reaches(parts: list[str], node: Any) -> bool:
+    if not parts:
+        return True
+    for inner in ("fields", "state", "value"):
+        if (
+            isinstance(node, Mapping)
+            and any(key.startswith("$") for key in node)
+            and inner in node
+        ):
+            return _reaches(parts, node[inner])
+    head, *rest = parts
+    if isinstance(node, list):
+        node = {str(index): item for index, item in enumerate(node)}
+    if not isinstance(node, Mapping):
+        return False
+    if head == "*":
+        return any(_reaches(rest, item) for item in node.values())
+    return head in node and _reaches(rest, node[head])

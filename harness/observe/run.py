@@ -1,0 +1,128 @@
+"""The run a probe is given: its layout and folder, and where it reports what it replaced or forced."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.layouts import Layout
+
+
+class MissingSymbol(Exception):
+    """An upstream module or attribute that the pin does not have. It is an observation, not a fault of the probe."""
+
+
+class HarnessFault(Exception):
+    """A fault of the harness itself (a stand-in, a lane, a probe); the case is `broken`."""
+
+
+class Lane(Protocol):
+    """Where a case runs; see `harness.workers.lanes`. A probe asks it to `start_distributed` and to `force` a config."""
+
+    @property
+    def name(self) -> str:
+        """`cpu` or `cuda`."""
+
+    def prepare(self) -> None:
+        """In the worker, before any upstream import."""
+
+    def warm(self) -> None:
+        """In the worker, after the imports and before a fork."""
+
+    def enter(self, run: Run) -> None:
+        """In the forked rank, before the probe."""
+
+    def start_distributed(self, run: Run) -> None:
+        """Join the ranks of the case in one process group; a second call does nothing."""
+
+    def force(self, run: Run, config: Any) -> None:
+        """Make a Megatron config runnable on this lane, recording each forced field as a mask."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """One config field the lane forces.
+
+    Attributes:
+        field: name of the field, `ClassName.field`.
+        own: the value the stack had chosen.
+        forced: the value that ran.
+    """
+
+    field: str
+    own: Any
+    forced: Any
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Something the harness put in place of an upstream or device call."""
+
+    replaced: str
+    by: str
+    reason: str
+
+
+@dataclass
+class Run:
+    """One rank of one case on one side.
+
+    Attributes:
+        folder: the case's own scratch folder, shared by its ranks, empty at the start.
+        seed: the seed a probe must use for anything random.
+    """
+
+    lane: Lane
+    layout: Layout
+    rank: int
+    world_size: int
+    folder: Path
+    seed: int = 1234
+    masks: list[Mask] = field(default_factory=list)
+    stand_ins: list[StandIn] = field(default_factory=list)
+    set_by_hand: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    def mask(self, name: str, own: Any, forced: Any) -> None:
+        """Record that the lane forces a config field. Both sides must force the same value."""
+        self.masks.append(Mask(name, own, forced))
+
+    def stand_in(self, replaced: str, by: str, reason: str) -> None:
+        """Record something the harness put in the place of an upstream or device call."""
+        entry = StandIn(replaced, by, reason)
+        if entry not in self.stand_ins:
+            self.stand_ins.append(entry)
+
+    def by_hand(self, name: str, value: Any) -> Any:
+        """Record an attribute the probe sets itself because it does not go through upstream's constructor."""
+        self.set_by_hand[name] = value
+        return value
+
+    def comes_from(self, name: str, value: Any) -> Any:
+        """Record which module a hook, class or function really comes from, and return it."""
+        code = getattr(value, "__wrapped__", value)
+        module = getattr(code, "__module__", type(value).__module__)
+        qualified = getattr(code, "__qualname__", type(value).__qualname__)
+        self.provenance[name] = f"{module}:{qualified}"
+        return value
+
+    def upstream(self, reference: str) -> Any:
+        """The upstream object `package.module:attribute.path` (or the module, without a colon).
+
+        Raises:
+            MissingSymbol: this pin does not have it.
+        """
+        module_name, _, attribute = reference.partition(":")
+        try:
+            found: Any = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module_name.startswith(error.name):
+                raise
+            raise MissingSymbol(f"no module {error.name}") from error
+        for name in filter(None, attribute.split(".")):
+            if not hasattr(found, name):
+                raise MissingSymbol(f"{module_name} has no {attribute}")
+            found = getattr(found, name)
+        return found
