@@ -1,0 +1,17 @@
+"""Compare what two sides saw: trees, tensors, the ledger, and the verdict."""
+
+from harness.compare.ledger import Ledger, LedgerError, load_ledger
+from harness.compare.trees import Difference
+from harness.compare.verdicts import Expectation, Judged, Side, Verdict, judge
+
+__all__ = [
+    "Difference",
+    "Expectation",
+    "Judged",
+    "Ledger",
+    "LedgerError",
+    "Side",
+    "Verdict",
+    "judge",
+    "load_ledger",
+]

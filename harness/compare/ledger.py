@@ -1,0 +1,228 @@
+"""The ledger of declared changes, `golden/declared.toml`.
+
+A transition says between which pins its changes are valid; a change names cases, a path, and what exactly changes there.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from harness.compare.trees import Difference
+from harness.observe.globs import matches
+
+_CHANGE_KEYS = {
+    "case",
+    "path",
+    "old",
+    "new",
+    "kind",
+    "reason",
+    "class",
+    "link",
+    "unsupported",
+}
+_CLASSES = ("intended", "upstream_bug", "new_field", "unexplained")
+
+
+class LedgerError(ValueError):
+    """The ledger cannot be used; the message names the file, the entry and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One declared difference.
+
+    Attributes:
+        cases: globs over case ids.
+        path: glob over difference paths.
+        old: the old value's text (glob), None if any.
+        new: the new value's text (glob), None if any.
+        kind: `changed`, `added` or `removed`, None if any.
+        reason: why this is accepted, for a reader.
+        class_: `intended`, `upstream_bug`, `new_field` or `unexplained`.
+        link: the upstream pull request or issue.
+        unsupported: the difference says that the pin cannot run the case.
+    """
+
+    cases: tuple[str, ...]
+    path: str
+    old: str | None
+    new: str | None
+    kind: str | None
+    reason: str
+    class_: str
+    link: str
+    unsupported: bool
+
+    def covers(self, case: str) -> bool:
+        """Whether this change is declared for a case."""
+        return any(matches(pattern, case) for pattern in self.cases)
+
+    def describes(self, difference: Difference) -> bool:
+        """Whether a difference is exactly what this change says."""
+        return (
+            matches(self.path, difference.path)
+            and (self.kind is None or self.kind == difference.kind)
+            and (self.old is None or matches(self.old, difference.old))
+            and (self.new is None or matches(self.new, difference.new))
+        )
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Changes that are valid where both sides' pins fit.
+
+    Attributes:
+        old: distribution → version specifier of the old side, e.g. `{"verl": "==0.7.1"}`.
+        new: the same for the new side.
+    """
+
+    old: Mapping[str, str]
+    new: Mapping[str, str]
+    changes: tuple[Change, ...]
+
+    def applies(self, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+        """Whether the versions of both sides fit."""
+        return _fits(self.old, old) and _fits(self.new, new)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every declared change."""
+
+    transitions: tuple[Transition, ...] = ()
+
+    def changes_for(
+        self, case: str, old: Mapping[str, str], new: Mapping[str, str]
+    ) -> list[Change]:
+        """The changes declared for a case between the versions of two sides (distribution → version)."""
+        return [
+            change
+            for transition in self.transitions
+            if transition.applies(old, new)
+            for change in transition.changes
+            if change.covers(case)
+        ]
+
+
+def load_ledger(file: Path) -> Ledger:
+    """Read a ledger; a file that does not exist is an empty one.
+
+    Raises:
+        LedgerError: it is no TOML, or an entry is incomplete, unknown or too broad.
+    """
+    if not file.exists():
+        return Ledger()
+    try:
+        document = tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LedgerError(f"{file}: {error}") from error
+    unknown = sorted(set(document) - {"transition"})
+    if unknown:
+        raise LedgerError(
+            f"{file}: unknown table {unknown[0]!r}; only [[transition]] is known"
+        )
+    tables = document.get("transition", [])
+    if not isinstance(tables, list):
+        raise LedgerError(f"{file}: write [[transition]], with double brackets")
+    return Ledger(
+        tuple(
+            _transition(table, f"{file}: transition {number}")
+            for number, table in enumerate(tables, 1)
+        )
+    )
+
+
+def _transition(table: Mapping[str, Any], where: str) -> Transition:
+    _only_keys(table, {"old", "new", "change"}, where)
+    pins = {
+        side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")
+    }
+    changes = table.get("change", [])
+    return Transition(
+        old=pins["old"],
+        new=pins["new"],
+        changes=tuple(
+            _change(entry, f"{where}, change {number}")
+            for number, entry in enumerate(changes, 1)
+        ),
+    )
+
+
+def _specifiers(table: Any, where: str) -> dict[str, str]:
+    if not isinstance(table, dict) or not table:
+        raise LedgerError(
+            f'{where} must name at least one pin, e.g. {{ verl = "==0.7.1" }}'
+        )
+    for text in table.values():
+        try:
+            SpecifierSet(text)
+        except (InvalidSpecifier, AttributeError, TypeError):
+            raise LedgerError(
+                f'{where}: {text!r} is no version specifier such as "==0.7.1"'
+            ) from None
+    return dict(table)
+
+
+def _change(table: Mapping[str, Any], where: str) -> Change:
+    _only_keys(table, _CHANGE_KEYS, where)
+    for key in ("case", "path", "reason"):
+        if not table.get(key):
+            raise LedgerError(f"{where} has no {key}")
+    cases = tuple([table["case"]] if isinstance(table["case"], str) else table["case"])
+    if "class" not in table or table["class"] not in _CLASSES:
+        raise LedgerError(f"{where}: class must be one of {', '.join(_CLASSES)}")
+    if not {"old", "new", "kind"} & set(table):
+        raise LedgerError(
+            f"{where} says neither old, new nor kind: what would it accept?"
+        )
+    if any(set(pattern) <= set("*?") for pattern in cases) and set(
+        table["path"]
+    ) <= set("*?"):
+        raise LedgerError(f"{where} is too broad: it accepts any path of any case")
+    for key in ("path", "old", "new", "kind", "reason", "link"):
+        if not isinstance(table.get(key, ""), str):
+            raise LedgerError(f"{where}: {key} must be text, as the report shows it")
+    return Change(
+        cases=cases,
+        path=table["path"],
+        old=table.get("old"),
+        new=table.get("new"),
+        kind=table.get("kind"),
+        reason=table["reason"],
+        class_=table["class"],
+        link=table.get("link", ""),
+        unsupported=bool(table.get("unsupported", False)),
+    )
+
+
+def _only_keys(table: Any, known: set[str], where: str) -> None:
+    if not isinstance(table, dict):
+        raise LedgerError(f"{where} must be a table")
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise LedgerError(
+            f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}"
+        )
+
+
+def _fits(specifiers: Mapping[str, str], versions: Mapping[str, str]) -> bool:
+    return all(
+        _version_fits(text, versions.get(name)) for name, text in specifiers.items()
+    )
+
+
+def _version_fits(specifier: str, version: str | None) -> bool:
+    if version is None:
+        return False
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
