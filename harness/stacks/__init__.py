@@ -1,0 +1,23 @@
+"""Stacks: from the pins of `[tool.parity]` to an interpreter that can run them."""
+
+from harness.stacks.build import BuiltStack, build
+from harness.stacks.errors import StackError, StackUsageError
+from harness.stacks.pins import BuiltPin, GitPin, PathPin, Pin, ReleasePin, parse_override
+from harness.stacks.settings import Settings, Stack, load_settings, parse_clone
+
+__all__ = [
+    "BuiltPin",
+    "BuiltStack",
+    "GitPin",
+    "PathPin",
+    "Pin",
+    "ReleasePin",
+    "Settings",
+    "Stack",
+    "StackError",
+    "StackUsageError",
+    "build",
+    "load_settings",
+    "parse_clone",
+    "parse_override",
+]

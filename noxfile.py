@@ -1,0 +1,131 @@
+"""Sessions of the project. `python3 -m nox -l` lists them; arguments after `--` go to the session's main command.
+
+Importable by every Python that runs nox (3.8 and newer); the sessions themselves run on a Python 3.12 found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).resolve().parent
+LOCK = ROOT / "harness" / "stacks" / "controller.txt"
+PYTHON = "3.12"
+
+ENVIRONMENT_FAILED = 3
+PYTEST_USAGE_ERROR = 4
+USAGE = 2
+# Seconds the harness gets after Ctrl-C to end its workers and to remove half-built environments.
+INTERRUPT_SECONDS = 30
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests", "lint"]
+
+
+@nox.session(python=PYTHON)
+def parity(session: nox.Session) -> None:
+    """Run suites/parity, old stack against new: exit 0 nothing to act on, 1 a difference, 2 usage, 3 environment."""
+    _prepare(session)
+    _end(_pytest(session, "suites/parity", *session.posargs))
+
+
+@nox.session(python=PYTHON)
+def tests(session: nox.Session) -> None:
+    """Run the project's own tests (suites/harness) and suites/parity on the default stacks, or the paths given."""
+    _prepare(session)
+    named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
+    _end(_pytest(session, *([] if named else ["suites/harness", "suites/parity"]), *session.posargs))
+
+
+@nox.session(python=PYTHON)
+def lint(session: nox.Session) -> None:
+    """Check style (ruff) and types (mypy)."""
+    _prepare(session)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+def _prepare(session: nox.Session) -> None:
+    """Install the locked controller environment and this project into it, once per lock."""
+    wanted = hashlib.sha256(LOCK.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamp = Path(session.virtualenv.location) / "parity-lock"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    session.install("--no-deps", "-r", str(LOCK))
+    session.install("--no-deps", "-e", str(ROOT))
+    stamp.write_text(wanted)
+
+
+def _pytest(session: nox.Session, *arguments: str) -> int:
+    """Run pytest in the session's environment and return its status; on Ctrl-C, wait for it to clean up."""
+    # Not session.run: it reports that a command failed, not with which status.
+    command = [str(Path(session.bin) / "python"), "-m", "pytest", *arguments]
+    session.log(" ".join(command[1:]))
+    environment = {key: value for key, value in {**os.environ, **session.env}.items() if value is not None}
+    process = subprocess.Popen(command, cwd=str(ROOT), env=environment)
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        # The terminal has sent it the same signal.
+        _wait_or_stop(process)
+        raise
+    return USAGE if status == PYTEST_USAGE_ERROR else abs(status)
+
+
+def _wait_or_stop(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(INTERRUPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+
+
+def _end(status: int) -> None:
+    """End nox with the harness's own exit status, which nox would turn into 1."""
+    if status:
+        raise SystemExit(status)
+
+
+def _put_python_on_path() -> None:
+    """Let nox and uv find a Python 3.12 that runs: a pyenv shim of that name may come first on PATH and refuse."""
+    ours = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if {"-l", "--list", "--list-sessions", "-h", "--help"} & set(ours):
+        return
+    pythons = _load(ROOT / "harness" / "stacks" / "python.py")
+    try:
+        found = Path(pythons.find(_uv(), install=True))
+    except pythons.PythonNotFoundError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(ENVIRONMENT_FAILED) from None
+    os.environ["PATH"] = os.pathsep.join([str(found.parent), os.environ.get("PATH", "")])
+
+
+def _load(file: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    """Load a module by its path: the package around it needs libraries that nox's Python lacks."""
+    spec = importlib.util.spec_from_file_location("parity_" + file.stem, str(file))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _uv() -> "str | None":
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")
+
+
+_put_python_on_path()
