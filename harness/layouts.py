@@ -70,6 +70,4 @@ def layout_named(name: str) -> Layout:
     try:
         return LAYOUTS[name]
     except KeyError:
-        raise UnknownLayoutError(
-            f"unknown layout {name!r}; known: {', '.join(LAYOUTS)}"
-        ) from None
+        raise UnknownLayoutError(f"unknown layout {name!r}; known: {', '.join(LAYOUTS)}") from None

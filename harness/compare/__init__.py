@@ -4,14 +4,4 @@ from harness.compare.ledger import Ledger, LedgerError, load_ledger
 from harness.compare.trees import Difference
 from harness.compare.verdicts import Expectation, Judged, Side, Verdict, judge
 
-__all__ = [
-    "Difference",
-    "Expectation",
-    "Judged",
-    "Ledger",
-    "LedgerError",
-    "Side",
-    "Verdict",
-    "judge",
-    "load_ledger",
-]
+__all__ = ["Difference", "Expectation", "Judged", "Ledger", "LedgerError", "Side", "Verdict", "judge", "load_ledger"]

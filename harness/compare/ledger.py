@@ -1,6 +1,6 @@
 """The ledger of declared changes, `golden/declared.toml`.
 
-A transition says between which pins its changes are valid; a change names cases, a path, and what exactly changes there.
+A transition says between which pins its changes are valid; a change names cases, a path, and what exactly changes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,7 @@ from packaging.version import InvalidVersion, Version
 from harness.compare.trees import Difference
 from harness.observe.globs import matches
 
-_CHANGE_KEYS = {
-    "case",
-    "path",
-    "old",
-    "new",
-    "kind",
-    "reason",
-    "class",
-    "link",
-    "unsupported",
-}
+_CHANGE_KEYS = {"case", "path", "old", "new", "kind", "reason", "class", "link", "unsupported"}
 _CLASSES = ("intended", "upstream_bug", "new_field", "unexplained")
 
 
@@ -99,9 +89,7 @@ class Ledger:
 
     transitions: tuple[Transition, ...] = ()
 
-    def changes_for(
-        self, case: str, old: Mapping[str, str], new: Mapping[str, str]
-    ) -> list[Change]:
+    def changes_for(self, case: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         """The changes declared for a case between the versions of two sides (distribution → version)."""
         return [
             change
@@ -126,48 +114,32 @@ def load_ledger(file: Path) -> Ledger:
         raise LedgerError(f"{file}: {error}") from error
     unknown = sorted(set(document) - {"transition"})
     if unknown:
-        raise LedgerError(
-            f"{file}: unknown table {unknown[0]!r}; only [[transition]] is known"
-        )
+        raise LedgerError(f"{file}: unknown table {unknown[0]!r}; only [[transition]] is known")
     tables = document.get("transition", [])
     if not isinstance(tables, list):
         raise LedgerError(f"{file}: write [[transition]], with double brackets")
-    return Ledger(
-        tuple(
-            _transition(table, f"{file}: transition {number}")
-            for number, table in enumerate(tables, 1)
-        )
-    )
+    return Ledger(tuple(_transition(table, f"{file}: transition {number}") for number, table in enumerate(tables, 1)))
 
 
 def _transition(table: Mapping[str, Any], where: str) -> Transition:
     _only_keys(table, {"old", "new", "change"}, where)
-    pins = {
-        side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")
-    }
+    pins = {side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")}
     changes = table.get("change", [])
     return Transition(
         old=pins["old"],
         new=pins["new"],
-        changes=tuple(
-            _change(entry, f"{where}, change {number}")
-            for number, entry in enumerate(changes, 1)
-        ),
+        changes=tuple(_change(entry, f"{where}, change {number}") for number, entry in enumerate(changes, 1)),
     )
 
 
 def _specifiers(table: Any, where: str) -> dict[str, str]:
     if not isinstance(table, dict) or not table:
-        raise LedgerError(
-            f'{where} must name at least one pin, e.g. {{ verl = "==0.7.1" }}'
-        )
+        raise LedgerError(f'{where} must name at least one pin, e.g. {{ verl = "==0.7.1" }}')
     for text in table.values():
         try:
             SpecifierSet(text)
         except (InvalidSpecifier, AttributeError, TypeError):
-            raise LedgerError(
-                f'{where}: {text!r} is no version specifier such as "==0.7.1"'
-            ) from None
+            raise LedgerError(f'{where}: {text!r} is no version specifier such as "==0.7.1"') from None
     return dict(table)
 
 
@@ -180,12 +152,8 @@ def _change(table: Mapping[str, Any], where: str) -> Change:
     if "class" not in table or table["class"] not in _CLASSES:
         raise LedgerError(f"{where}: class must be one of {', '.join(_CLASSES)}")
     if not {"old", "new", "kind"} & set(table):
-        raise LedgerError(
-            f"{where} says neither old, new nor kind: what would it accept?"
-        )
-    if any(set(pattern) <= set("*?") for pattern in cases) and set(
-        table["path"]
-    ) <= set("*?"):
+        raise LedgerError(f"{where} says neither old, new nor kind: what would it accept?")
+    if any(set(pattern) <= set("*?") for pattern in cases) and set(table["path"]) <= set("*?"):
         raise LedgerError(f"{where} is too broad: it accepts any path of any case")
     for key in ("path", "old", "new", "kind", "reason", "link"):
         if not isinstance(table.get(key, ""), str):
@@ -208,15 +176,11 @@ def _only_keys(table: Any, known: set[str], where: str) -> None:
         raise LedgerError(f"{where} must be a table")
     unknown = sorted(set(table) - known)
     if unknown:
-        raise LedgerError(
-            f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}"
-        )
+        raise LedgerError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
 
 
 def _fits(specifiers: Mapping[str, str], versions: Mapping[str, str]) -> bool:
-    return all(
-        _version_fits(text, versions.get(name)) for name, text in specifiers.items()
-    )
+    return all(_version_fits(text, versions.get(name)) for name, text in specifiers.items())
 
 
 def _version_fits(specifier: str, version: str | None) -> bool:

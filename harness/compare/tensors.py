@@ -25,19 +25,11 @@ def tensor_differences(old: Observation, new: Observation) -> list[Difference]:
     Raises:
         ObservationError: the elements of a tensor cannot be read.
     """
-    unequal = [
-        name
-        for name in sorted({*old.tensors, *new.tensors})
-        if old.tensors.get(name) != new.tensors.get(name)
-    ]
+    unequal = [name for name in sorted({*old.tensors, *new.tensors}) if old.tensors.get(name) != new.tensors.get(name)]
     if not unequal:
         return []
     ours, theirs = old.tensor_data(), new.tensor_data()
-    return [
-        found
-        for name in unequal
-        if (found := _difference(name, old.tensors, new.tensors, ours, theirs))
-    ]
+    return [found for name in unequal if (found := _difference(name, old.tensors, new.tensors, ours, theirs))]
 
 
 def _difference(
@@ -62,9 +54,7 @@ def elements(data: TensorData) -> NDArray[Any]:
     return np.frombuffer(data.data, dtype=dtype).reshape(data.shape)
 
 
-def _element_difference(
-    name: str, old: NDArray[Any], new: NDArray[Any]
-) -> Difference | None:
+def _element_difference(name: str, old: NDArray[Any], new: NDArray[Any]) -> Difference | None:
     unequal = _bits(old) != _bits(new)
     if _is_inexact(old):
         unequal &= ~(np.isnan(old) & np.isnan(new))

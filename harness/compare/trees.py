@@ -63,39 +63,35 @@ def render(node: Encoded) -> Any:
         return [render(item) for item in node]
     if not isinstance(node, dict):
         return repr(node)
+    if any(key.startswith("$") for key in node):
+        return _render_tagged(node)
+    return {key: render(item) for key, item in node.items()}
+
+
+def _render_tagged(node: dict[str, Encoded]) -> Any:
     match node:
         case {"$tuple": items}:
             return tuple(render(item) for item in items)
         case {"$set": items} | {"$frozenset": items}:
-            return frozenset(
-                {text(item) for item in items} | {f"({next(iter(node))[1:]})"}
-            )
+            return frozenset({text(item) for item in items} | {f"({next(iter(node))[1:]})"})
         case {"$dict": pairs}:
-            return {text(key): render(item) for key, item in pairs}
+            return {key if isinstance(key, str) else f"({text(key)})": render(item) for key, item in pairs}
         case {"$dataclass": kind, "fields": fields}:
             return {_CLASS: kind, **render(fields), **render(node.get("extra", {}))}
         case {"$object": kind, "state": state}:
             return {_CLASS: kind, **render(state)}
         case {"$subclass": kind, "value": value}:
             inner = render(value)
-            return (
-                {_CLASS: kind, **inner}
-                if isinstance(inner, dict)
-                else {_CLASS: kind, "(value)": inner}
-            )
+            return {_CLASS: kind, **inner} if isinstance(inner, dict) else {_CLASS: kind, "(value)": inner}
         case {"$partial": function, "with": given}:
             return {"(partial)": render(function), **render(given)}
-    if any(key.startswith("$") for key in node):
-        return text(node)
-    return {key: render(item) for key, item in node.items()}
+    return text(node)
 
 
 def text(node: Encoded) -> str:
     """A short text of an encoded value, as a reader would write it."""
     match node:
-        case (
-            {"$float": value} | {"$dtype": value} | {"$device": value} | {"$int": value}
-        ):
+        case {"$float": value} | {"$dtype": value} | {"$device": value} | {"$int": value}:
             return str(value)
         case {"$enum": name}:
             return str(name).rpartition(":")[2]
@@ -113,13 +109,7 @@ def text(node: Encoded) -> str:
 
 
 def _difference(level: Any) -> Difference:
-    kind: Kind = (
-        "added"
-        if "added" in level.report_type
-        else "removed"
-        if "removed" in level.report_type
-        else "changed"
-    )
+    kind: Kind = "added" if "added" in level.report_type else "removed" if "removed" in level.report_type else "changed"
     old = ABSENT if kind == "added" else _shown(level.t1)
     new = ABSENT if kind == "removed" else _shown(level.t2)
     return Difference(_path(level.path(output_format="list")), kind, old, new)
@@ -129,27 +119,15 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
-            + "}"
-        )
-    brackets = (
-        "()"
-        if isinstance(value, tuple)
-        else "{}"
-        if isinstance(value, frozenset)
-        else "[]"
-    )
+        return "{" + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items()) + "}"
+    brackets = "()" if isinstance(value, tuple) else "{}" if isinstance(value, frozenset) else "[]"
     return brackets[0] + ", ".join(_shown(item) for item in value) + brackets[1]
 
 
 def _path(steps: Iterable[Any]) -> str:
     path = ""
     for step in steps:
-        path += (
-            f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-        )
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
     return path or "(root)"
 
 
@@ -157,18 +135,14 @@ def _gather_neutral(found: list[Difference]) -> list[Difference]:
     neutral = [
         difference
         for difference in found
-        if difference.kind == "added"
-        and difference.new in _NEUTRAL
-        and "." in difference.path
+        if difference.kind == "added" and difference.new in _NEUTRAL and "." in difference.path
     ]
     by_parent: dict[str, list[str]] = {}
     for difference in neutral:
         parent, _, name = difference.path.rpartition(".")
         by_parent.setdefault(parent, []).append(name)
     gathered = [
-        Difference(
-            f"{parent}.{NEUTRAL_FIELDS}", "added", ABSENT, ", ".join(sorted(names))
-        )
+        Difference(f"{parent}.{NEUTRAL_FIELDS}", "added", ABSENT, ", ".join(sorted(names)))
         for parent, names in by_parent.items()
     ]
     return [difference for difference in found if difference not in neutral] + gathered

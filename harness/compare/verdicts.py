@@ -33,12 +33,7 @@ class Verdict(StrEnum):
     @property
     def fails(self) -> bool:
         """Whether a run that has this verdict fails."""
-        return self in (
-            Verdict.STALE,
-            Verdict.BOTH_RAISE,
-            Verdict.REGRESSION,
-            Verdict.BROKEN,
-        )
+        return self in (Verdict.STALE, Verdict.BOTH_RAISE, Verdict.REGRESSION, Verdict.BROKEN)
 
 
 @dataclass(frozen=True)
@@ -80,9 +75,7 @@ class Expectation:
     def meets(self, exception: ObservedException) -> bool:
         """Whether an exception is exactly the expected one."""
         return (
-            exception.type == self.type
-            and matches(self.message, exception.message)
-            and exception.origin == self.origin
+            exception.type == self.type and matches(self.message, exception.message) and exception.origin == self.origin
         )
 
 
@@ -108,9 +101,7 @@ class Judged:
     masked: tuple[Difference, ...] = field(default=())
 
 
-def judge(
-    case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation | None = None
-) -> Judged:
+def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation | None = None) -> Judged:
     """Judge one case.
 
     Raises:
@@ -124,16 +115,8 @@ def judge(
     changes = ledger.changes_for(case, old.versions, new.versions)
     differences = _differences(old, new)
     masked = _masked_differences(old, new)
-    undeclared = [
-        found
-        for found in differences
-        if not any(change.describes(found) for change in changes)
-    ]
-    met = [
-        change
-        for change in changes
-        if any(change.describes(found) for found in differences)
-    ]
+    undeclared = [found for found in differences if not any(change.describes(found) for change in changes)]
+    met = [change for change in changes if any(change.describes(found) for found in differences)]
     stale = [change for change in changes if change not in met]
     judged = Judged(
         Verdict.IDENTICAL,
@@ -150,33 +133,18 @@ def judge(
 
 def _outcome(judged: Judged) -> tuple[Verdict, str]:
     if judged.undeclared:
-        more = (
-            f" (+{len(judged.undeclared) - 1} more)"
-            if len(judged.undeclared) > 1
-            else ""
-        )
+        more = f" (+{len(judged.undeclared) - 1} more)" if len(judged.undeclared) > 1 else ""
         return Verdict.REGRESSION, f"{judged.undeclared[0]}{more}"
     if judged.stale:
         change = judged.stale[0]
-        return (
-            Verdict.STALE,
-            f"declared, but no longer occurs: {change.path} ({change.reason})",
-        )
+        return (Verdict.STALE, f"declared, but no longer occurs: {change.path} ({change.reason})")
     if any(change.unsupported for change in judged.declared_by):
-        return Verdict.UNSUPPORTED, next(
-            change.reason for change in judged.declared_by if change.unsupported
-        )
+        return Verdict.UNSUPPORTED, next(change.reason for change in judged.declared_by if change.unsupported)
     if judged.declared_by:
-        more = (
-            f" (+{len(judged.declared_by) - 1} more)"
-            if len(judged.declared_by) > 1
-            else ""
-        )
+        more = f" (+{len(judged.declared_by) - 1} more)" if len(judged.declared_by) > 1 else ""
         return Verdict.DECLARED, f"{judged.declared_by[0].reason}{more}"
     if judged.masked:
-        return Verdict.MASKED, "the lane forces " + ", ".join(
-            str(mask) for mask in judged.masked
-        )
+        return Verdict.MASKED, "the lane forces " + ", ".join(str(mask) for mask in judged.masked)
     return Verdict.IDENTICAL, ""
 
 
@@ -188,34 +156,24 @@ def _broken(side: Side) -> str | None:
     for number, rank in enumerate(side.ranks):
         if rank.exception and rank.exception.ours:
             kind = rank.exception.type.rpartition(":")[2]
-            return f"{side.name}: the harness itself raised {kind}: {rank.exception.message} (in {rank.exception.origin})"
-        if rank.missing and not side.exception:
             return (
-                f"{side.name}: no evidence on rank {number}: {'; '.join(rank.missing)}"
+                f"{side.name}: the harness itself raised {kind}: {rank.exception.message} (in {rank.exception.origin})"
             )
+        if rank.missing and not side.exception:
+            return f"{side.name}: no evidence on rank {number}: {'; '.join(rank.missing)}"
     return None
 
 
-def _both_raise(
-    old: ObservedException, new: ObservedException, expects: Expectation | None
-) -> Judged:
+def _both_raise(old: ObservedException, new: ObservedException, expects: Expectation | None) -> Judged:
     differences = tuple(
-        Difference(
-            f"exception.{part}", "changed", getattr(old, part), getattr(new, part)
-        )
+        Difference(f"exception.{part}", "changed", getattr(old, part), getattr(new, part))
         for part in ("type", "message", "origin")
         if getattr(old, part) != getattr(new, part)
     )
     if expects and expects.meets(old) and expects.meets(new):
-        return Judged(
-            Verdict.UNSUPPORTED,
-            f"both sides raise as expected: {describe(new)}",
-            differences,
-        )
+        return Judged(Verdict.UNSUPPORTED, f"both sides raise as expected: {describe(new)}", differences)
     told = "both raise" if not differences else f"new raises {describe(new)}; old"
-    return Judged(
-        Verdict.BOTH_RAISE, f"{told} {describe(old)}", differences, differences
-    )
+    return Judged(Verdict.BOTH_RAISE, f"{told} {describe(old)}", differences, differences)
 
 
 def describe(exception: ObservedException | None) -> str:
@@ -228,19 +186,11 @@ def describe(exception: ObservedException | None) -> str:
 def _differences(old: Side, new: Side) -> list[Difference]:
     if old.exception or new.exception:
         kind: Kind = "added" if new.exception else "removed"
-        return [
-            Difference(
-                "exception", kind, describe(old.exception), describe(new.exception)
-            )
-        ]
+        return [Difference("exception", kind, describe(old.exception), describe(new.exception))]
     if len(old.ranks) != len(new.ranks):
-        return [
-            Difference("ranks", "changed", str(len(old.ranks)), str(len(new.ranks)))
-        ]
+        return [Difference("ranks", "changed", str(len(old.ranks)), str(len(new.ranks)))]
     pairs = list(zip(old.ranks, new.ranks, strict=True))
-    return _merge(
-        [tree_differences(a.tree, b.tree) + tensor_differences(a, b) for a, b in pairs]
-    )
+    return _merge([tree_differences(a.tree, b.tree) + tensor_differences(a, b) for a, b in pairs])
 
 
 def _merge(per_rank: list[list[Difference]]) -> list[Difference]:

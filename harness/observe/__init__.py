@@ -1,12 +1,6 @@
 """What a probe saw, as data: the codec, exceptions, evidence, and the observation on disk."""
 
-from harness.observe.codec import (
-    Encoded,
-    Encoding,
-    EncodingError,
-    canonical_bytes,
-    encode,
-)
+from harness.observe.codec import Encoded, Encoding, EncodingError, canonical_bytes, encode
 from harness.observe.observation import Observation, ObservationError
 from harness.observe.run import HarnessFault, MissingSymbol, Run
 

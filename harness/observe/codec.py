@@ -70,9 +70,9 @@ def encode(value: Any) -> Encoding:
     """Encode any value.
 
     Tags: `$float` (NaN, infinities), `$int` (beyond 64 bits, hexadecimal), `$complex`, `$bytes`, `$path`, `$enum`,
-    `$dtype`, `$device`, `$size`, `$tensor`, `$numpy`, `$function`, `$method`, `$partial`, `$class`, `$module`, `$logger`,
-    `$process_group`, `$tuple`, `$set`, `$frozenset`, `$dict` (keys that are not strings), `$dataclass`, `$object`,
-    `$subclass` (of a built-in type), `$ref` (a cycle: the path of the ancestor).
+    `$dtype`, `$device`, `$size`, `$tensor`, `$numpy`, `$function`, `$method`, `$partial`, `$class`, `$module`,
+    `$logger`, `$process_group`, `$tuple`, `$set`, `$frozenset`, `$dict` (keys that are not strings), `$dataclass`,
+    `$object`, `$subclass` (of a built-in type), `$ref` (a cycle: the path of the ancestor).
 
     Raises:
         EncodingError: a value without a lossless form (a lock, a generator, a module with parameters, …), or nesting
@@ -88,9 +88,7 @@ def encode(value: Any) -> Encoding:
 
 def canonical_bytes(tree: Encoded) -> bytes:
     """The bytes that decide equality of two encoded trees."""
-    return json.dumps(
-        tree, sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode("ascii")
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 class _Encoder:
@@ -112,26 +110,16 @@ class _Encoder:
         match value:
             case enum.Enum():
                 return self._enum(value, path)
-            case complex() if type(value) is complex:
-                return {
-                    "$complex": [self.any(value.real, path), self.any(value.imag, path)]
-                }
-            case bytes() | bytearray() if type(value) in (bytes, bytearray):
-                return {
-                    "$bytes": base64.b64encode(value).decode("ascii"),
-                    "type": type(value).__name__,
-                }
+            case complex():
+                return {"$complex": [self.any(value.real, path), self.any(value.imag, path)]}
+            case bytes() | bytearray():
+                return {"$bytes": base64.b64encode(value).decode("ascii"), "type": _qualified(type(value))}
             case pathlib.PurePath():
                 return {"$path": str(value)}
-            case type():
-                return {"$class": _qualified(value)}
-            case types.ModuleType():
-                return {"$module": value.__name__}
+            case type() | types.ModuleType():
+                return _named(value)
             case types.MethodType():
-                return {
-                    "$method": _qualified(value.__func__),
-                    "self": _qualified(type(value.__self__)),
-                }
+                return {"$method": _qualified(value.__func__), "self": _qualified(type(value.__self__))}
             case types.FunctionType():
                 return _function(value)
             case types.BuiltinFunctionType():
@@ -141,10 +129,7 @@ class _Encoder:
         return self._numpy(value, path) or self._torch(value, path)
 
     def _enum(self, value: enum.Enum, path: str) -> Encoded:
-        return {
-            "$enum": f"{_qualified(type(value))}.{value.name}",
-            "value": self.any(value.value, path),
-        }
+        return {"$enum": f"{_qualified(type(value))}.{value.name}", "value": self.any(value.value, path)}
 
     def _numpy(self, value: Any, path: str) -> Encoded:
         numpy = sys.modules.get("numpy")
@@ -174,20 +159,14 @@ class _Encoder:
             dense = value.detach().cpu().contiguous().clone()
             return self._tensor(path, str(value.dtype).removeprefix("torch."), dense)
         distributed = sys.modules.get("torch.distributed")
-        if (
-            distributed is not None
-            and distributed.is_available()
-            and isinstance(value, distributed.ProcessGroup)
-        ):
+        if distributed is not None and distributed.is_available() and isinstance(value, distributed.ProcessGroup):
             return {"$process_group": distributed.get_process_group_ranks(value)}
         return None
 
     def _tensor(self, path: str, dtype: str, dense: Any) -> Encoded:
         name = path or "value"
         if dtype not in _TENSOR_DTYPES:
-            raise EncodingError(
-                f"{name} has dtype {dtype}, which safetensors cannot hold"
-            )
+            raise EncodingError(f"{name} has dtype {dtype}, which safetensors cannot hold")
         if name in self.tensors:
             raise EncodingError(f"two tensors are called {name}: two keys read alike")
         self.tensors[name] = dense
@@ -213,22 +192,11 @@ class _Encoder:
             return self._mapping(value, path)
         if isinstance(value, functools.partial):
             parts = {"args": list(value.args), "keywords": value.keywords}
-            return {
-                "$partial": self.any(value.func, path),
-                "with": self._mapping(parts, path),
-            }
+            return {"$partial": self.any(value.func, path), "with": self._mapping(parts, path)}
         if dataclasses.is_dataclass(value):
-            names = [
-                field.name
-                for field in dataclasses.fields(value)
-                if hasattr(value, field.name)
-            ]
+            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
             fields = {name: getattr(value, name) for name in names}
-            extra = {
-                name: item
-                for name, item in getattr(value, "__dict__", {}).items()
-                if name not in fields
-            }
+            extra = {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in fields}
             return {
                 "$dataclass": _qualified(type(value)),
                 "fields": self._mapping(fields, path),
@@ -239,14 +207,8 @@ class _Encoder:
     def _subclass(self, value: Any, path: str) -> Encoded:
         kind = _qualified(type(value))
         if isinstance(value, Mapping):
-            return {
-                "$subclass": kind,
-                "value": self._mapping(dict(value.items()), path),
-            }
-        if (
-            isinstance(value, (list, tuple))
-            or kind == "omegaconf.listconfig:ListConfig"
-        ):
+            return {"$subclass": kind, "value": self._mapping(dict(value.items()), path)}
+        if isinstance(value, (list, tuple)) or kind == "omegaconf.listconfig:ListConfig":
             return {"$subclass": kind, "value": self._items(value, path)}
         if isinstance(value, AbstractSet):
             return {"$subclass": kind, "value": self._unordered(value, path)}
@@ -256,64 +218,47 @@ class _Encoder:
         return self._object(value, kind, path)
 
     def _object(self, value: Any, kind: str, path: str) -> Encoded:
-        slots = {
-            name: getattr(value, name)
-            for name in _slots(type(value))
-            if hasattr(value, name)
-        }
+        slots = {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
         if not slots and not hasattr(value, "__dict__"):
-            raise EncodingError(
-                f"{path or 'the value'} is a {kind}, which has no lossless form"
-            )
-        return {
-            "$object": kind,
-            "state": self._mapping({**slots, **getattr(value, "__dict__", {})}, path),
-        }
+            raise EncodingError(f"{path or 'the value'} is a {kind}, which has no lossless form")
+        return {"$object": kind, "state": self._mapping({**slots, **getattr(value, "__dict__", {})}, path)}
 
     def _items(self, values: Iterable[Any], path: str) -> list[Encoded]:
-        return [
-            self.any(value, f"{path}/{index}" if path else str(index))
-            for index, value in enumerate(values)
-        ]
+        return [self.any(value, f"{path}/{index}" if path else str(index)) for index, value in enumerate(values)]
 
     def _unordered(self, values: Iterable[Any], path: str) -> list[Encoded]:
         return sorted((self.any(value, path) for value in values), key=canonical_bytes)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Encoded:
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return {
-                key: self.any(item, f"{path}/{key}" if path else key)
-                for key, item in value.items()
-            }
+            return {key: self.any(item, f"{path}/{key}" if path else key) for key, item in value.items()}
         pairs = [
-            [self.any(key, path), self.any(item, f"{path}/{key}" if path else str(key))]
-            for key, item in value.items()
+            [self.any(key, path), self.any(item, f"{path}/{key}" if path else str(key))] for key, item in value.items()
         ]
         return {"$dict": sorted(pairs, key=lambda pair: canonical_bytes(pair[0]))}
 
 
 def _qualified(value: Any) -> str:
-    return f"{getattr(value, '__module__', None) or 'builtins'}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    return (
+        f"{getattr(value, '__module__', None) or 'builtins'}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    )
 
 
-def _function(value: types.FunctionType) -> Encoded:
+def _named(value: type | types.ModuleType) -> Encoded:
+    return {"$class": _qualified(value)} if isinstance(value, type) else {"$module": value.__name__}
+
+
+def _function(value: types.MethodType | types.FunctionType | types.BuiltinFunctionType) -> Encoded:
+    if isinstance(value, types.MethodType):
+        return {"$method": _qualified(value.__func__), "self": _qualified(type(value.__self__))}
     name = _qualified(value)
-    if "<lambda>" not in name:
+    if isinstance(value, types.BuiltinFunctionType) or "<lambda>" not in name:
         return {"$function": name}
     code = value.__code__
-    return {
-        "$function": name,
-        "code": hashlib.sha256(code.co_code + repr(code.co_names).encode()).hexdigest()[
-            :12
-        ],
-    }
+    return {"$function": name, "code": hashlib.sha256(code.co_code + repr(code.co_names).encode()).hexdigest()[:12]}
 
 
 def _slots(kind: type) -> list[str]:
     declared = (base.__dict__.get("__slots__", ()) for base in kind.__mro__)
-    names = [
-        name
-        for slots in declared
-        for name in ((slots,) if isinstance(slots, str) else slots)
-    ]
+    names = [name for slots in declared for name in ((slots,) if isinstance(slots, str) else slots)]
     return [name for name in names if name not in ("__dict__", "__weakref__")]

@@ -43,9 +43,7 @@ class EntryMonitor:
         for name in names:
             module, _, qualified = name.partition(":")
             stem = module.replace(".", "/")
-            self._watched.setdefault(qualified, []).append(
-                (name, (f"/{stem}.py", f"/{stem}/__init__.py"))
-            )
+            self._watched.setdefault(qualified, []).append((name, (f"/{stem}.py", f"/{stem}/__init__.py")))
         self._files: dict[str, str] = {}
 
     @property
@@ -59,9 +57,7 @@ class EntryMonitor:
     def __enter__(self) -> Self:
         sys.monitoring.use_tool_id(_TOOL, "parity evidence")
         sys.monitoring.restart_events()
-        sys.monitoring.register_callback(
-            _TOOL, sys.monitoring.events.PY_START, self._started
-        )
+        sys.monitoring.register_callback(_TOOL, sys.monitoring.events.PY_START, self._started)
         sys.monitoring.set_events(_TOOL, sys.monitoring.events.PY_START)
         return self
 
@@ -84,11 +80,7 @@ def alternatives(requirement: str) -> list[str]:
 def missing_functions(required: Iterable[str], entered: Iterable[Entered]) -> list[str]:
     """The `enters` entries none of whose alternatives was entered."""
     seen = {entry.function for entry in entered}
-    return [
-        requirement
-        for requirement in required
-        if not seen.intersection(alternatives(requirement))
-    ]
+    return [requirement for requirement in required if not seen.intersection(alternatives(requirement))]
 
 
 def missing_fields(required: Iterable[str], tree: Any) -> list[str]:
@@ -99,22 +91,14 @@ def missing_fields(required: Iterable[str], tree: Any) -> list[str]:
 def missing_tensors(required: Iterable[str], names: Iterable[str]) -> list[str]:
     """The globs that match no tensor name."""
     known = list(names)
-    return [
-        pattern
-        for pattern in required
-        if not any(matches(pattern, name) for name in known)
-    ]
+    return [pattern for pattern in required if not any(matches(pattern, name) for name in known)]
 
 
 def _reaches(parts: list[str], node: Any) -> bool:
     if not parts:
         return True
     for inner in ("fields", "state", "value"):
-        if (
-            isinstance(node, Mapping)
-            and any(key.startswith("$") for key in node)
-            and inner in node
-        ):
+        if isinstance(node, Mapping) and any(key.startswith("$") for key in node) and inner in node:
             return _reaches(parts, node[inner])
     head, *rest = parts
     if isinstance(node, list):

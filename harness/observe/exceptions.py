@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.observe.run import HarnessFault, MissingSymbol
+from harness.observe.run import HarnessFault, MissingSymbol, Refused
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -50,25 +50,19 @@ class ObservedException:
 
 
 def observe_exception(error: BaseException, roots: Roots) -> ObservedException:
-    """Describe an exception; `ours` is false for a `MissingSymbol`, which is how a probe reports a pin's gap."""
+    """Describe an exception; `ours` is false for what a `Run` raises to say that a pin lacks something."""
     kind = type(error)
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _passes_on(frame)]
     owned = [(frame, _owner(frame, roots)) for frame in frames]
-    innermost, owner = next(
-        ((frame, owner) for frame, owner in reversed(owned) if owner), (None, "harness")
-    )
-    if isinstance(error, MissingSymbol):
+    innermost, owner = next(((frame, owner) for frame, owner in reversed(owned) if owner), (None, "harness"))
+    if isinstance(error, (MissingSymbol, Refused)):
         return _described(error, kind, "the pin", False, roots)
     ours = owner == "harness" or isinstance(error, (HarnessFault, MemoryError))
     return _described(error, kind, _place(innermost), ours, roots)
 
 
 def _described(
-    error: BaseException,
-    kind: type[BaseException],
-    origin: str,
-    ours: bool,
-    roots: Roots,
+    error: BaseException, kind: type[BaseException], origin: str, ours: bool, roots: Roots
 ) -> ObservedException:
     return ObservedException(
         type=f"{kind.__module__}:{kind.__qualname__}",
@@ -90,9 +84,12 @@ def _owner(frame: FrameType, roots: Roots) -> str:
     file = Path(frame.f_code.co_filename)
     if any(file == root or file.is_relative_to(root) for root in roots.harness):
         return "harness"
-    return (
-        "upstream" if any(file.is_relative_to(root) for root in roots.upstream) else ""
-    )
+    return "upstream" if any(file.is_relative_to(root) for root in roots.upstream) else ""
+
+
+def _passes_on(frame: FrameType) -> bool:
+    """Whether a frame only hands a call on and says so, in the way pytest and others know."""
+    return bool(frame.f_locals.get("__tracebackhide__"))
 
 
 def _place(frame: FrameType | None) -> str:

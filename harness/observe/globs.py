@@ -9,8 +9,7 @@ from functools import cache
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     parts = (
-        ".*" if piece == "*" else "." if piece == "?" else re.escape(piece)
-        for piece in re.split(r"([*?])", pattern)
+        ".*" if piece == "*" else "." if piece == "?" else re.escape(piece) for piece in re.split(r"([*?])", pattern)
     )
     return re.compile("".join(parts), re.DOTALL)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -121,21 +120,14 @@ class Observation:
         except (OSError, safetensors.SafetensorError) as error:
             raise ObservationError(f"{path}: {error}") from error
         return {
-            name: TensorData(
-                _DTYPE_OF_CODE[entry["dtype"]],
-                tuple(entry["shape"]),
-                bytes(entry["data"]),
-            )
+            name: TensorData(_DTYPE_OF_CODE[entry["dtype"]], tuple(entry["shape"]), bytes(entry["data"]))
             for name, entry in entries
         }
 
 
 def masks_of(run: Run) -> tuple[EncodedMask, ...]:
     """The run's masks with their values encoded."""
-    return tuple(
-        EncodedMask(mask.field, encode(mask.own).tree, encode(mask.forced).tree)
-        for mask in run.masks
-    )
+    return tuple(EncodedMask(mask.field, encode(mask.own).tree, encode(mask.forced).tree) for mask in run.masks)
 
 
 def entries_of(encoding: Encoding) -> dict[str, TensorEntry]:
@@ -152,9 +144,7 @@ def entries_of(encoding: Encoding) -> dict[str, TensorEntry]:
 
 def _elements(tensor: Any) -> memoryview:
     if type(tensor).__module__ == "numpy":
-        return (
-            memoryview(tensor.reshape(-1)).cast("B") if tensor.size else memoryview(b"")
-        )
+        return memoryview(tensor.reshape(-1)).cast("B") if tensor.size else memoryview(b"")
     return memoryview(tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy())
 
 
@@ -173,12 +163,10 @@ def save(observation: Observation, tensors: Mapping[str, Any], folder: Path) -> 
     folder.mkdir(parents=True, exist_ok=True)
     if tensors:
         _save_tensors(tensors, folder / _TENSOR_FILE)
-    document = {
-        key: value for key, value in asdict(observation).items() if key != "folder"
-    }
+    document = {key: value for key, value in asdict(observation).items() if key != "folder"}
     partial = folder / f"{_TREE_FILE}.partial"
     partial.write_text(json.dumps({"format": FORMAT, **document}, allow_nan=False))
-    os.replace(partial, folder / _TREE_FILE)
+    partial.replace(folder / _TREE_FILE)
 
 
 def load(folder: Path) -> Observation:
@@ -196,10 +184,7 @@ def load(folder: Path) -> Observation:
         tensors = document.pop("tensors")
         return Observation(
             tree=document.pop("tree"),
-            tensors={
-                n: TensorEntry(t["dtype"], tuple(t["shape"]), t["sha256"])
-                for n, t in tensors.items()
-            },
+            tensors={n: TensorEntry(t["dtype"], tuple(t["shape"]), t["sha256"]) for n, t in tensors.items()},
             exception=ObservedException(**exception) if exception else None,
             entered=tuple(Entered(**entry) for entry in document.pop("entered")),
             missing=tuple(document.pop("missing")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +12,11 @@ from harness.layouts import Layout
 
 
 class MissingSymbol(Exception):
-    """An upstream module or attribute that the pin does not have. It is an observation, not a fault of the probe."""
+    """An upstream module or attribute that the pin does not have: an observation, not a fault of the probe."""
+
+
+class Refused(Exception):
+    """Upstream's function or class does not take the arguments given: an observation too."""
 
 
 class HarnessFault(Exception):
@@ -19,7 +24,7 @@ class HarnessFault(Exception):
 
 
 class Lane(Protocol):
-    """Where a case runs; see `harness.workers.lanes`. A probe asks it to `start_distributed` and to `force` a config."""
+    """Where a case runs; see `harness.workers.lanes`. A probe may `start_distributed` and `force` a config."""
 
     @property
     def name(self) -> str:
@@ -126,3 +131,17 @@ class Run:
                 raise MissingSymbol(f"{module_name} has no {attribute}")
             found = getattr(found, name)
         return found
+
+    def call(self, reference: str, /, *arguments: Any, **keywords: Any) -> Any:
+        """Call the upstream object `reference` (see `upstream`).
+
+        Raises:
+            MissingSymbol: this pin does not have it.
+            Refused: its signature does not take these arguments.
+        """
+        function = self.upstream(reference)
+        try:
+            inspect.signature(function).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise Refused(f"{reference} {error}") from error
+        return function(*arguments, **keywords)

@@ -1,0 +1,64 @@
+"""Cases: a probe with its parameters and layout, and the stable id that names it everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.layouts import layout_named
+from harness.probes.registry import Probe, find_probe
+
+_LONGEST_VALUE = 40
+
+
+@dataclass(frozen=True)
+class Case:
+    """One probe call, the same on both sides.
+
+    Attributes:
+        parameters: the given keyword parameters in the order of the signature, without defaults.
+        lane: `cpu` or `cuda`.
+        layout: name of an entry of `LAYOUTS`.
+    """
+
+    probe: Probe
+    parameters: Mapping[str, Any]
+    lane: str = "cpu"
+    layout: str = "single"
+
+    @property
+    def id(self) -> str:
+        """`probe[value,other=1,tp2]`: texts stand for themselves, other values carry their name."""
+        parts = [_part(name, value) for name, value in self.parameters.items()]
+        if self.layout != "single":
+            parts.append(self.layout)
+        return f"{self.probe.name}[{','.join(parts)}]" if parts else self.probe.name
+
+    @property
+    def slug(self) -> str:
+        """The id as a folder name, unique among cases."""
+        readable = re.sub(r"[^A-Za-z0-9_.=-]+", "-", self.id).strip("-")[:80]
+        return f"{readable}-{hashlib.sha256(self.id.encode()).hexdigest()[:8]}"
+
+
+def make_case(probe: str | Probe, parameters: Mapping[str, Any], lane: str = "cpu", layout: str = "single") -> Case:
+    """A case of a probe, named or found in `file.py::name`.
+
+    Raises:
+        ProbeError: no such probe, or parameters it does not take.
+        UnknownLayoutError: no such layout.
+    """
+    found = probe if isinstance(probe, Probe) else find_probe(probe)
+    layout_named(layout)
+    return Case(found, found.bind(parameters), lane, layout)
+
+
+def _part(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    if len(text) > _LONGEST_VALUE:
+        text = f"{text[: _LONGEST_VALUE - 9]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return text if isinstance(value, str) else f"{name}={text}"

@@ -1,0 +1,1 @@
+"""Run a probe inside a stack: a warm worker per stack, a forked child per rank."""

@@ -1,0 +1,60 @@
+"""Is what a worker imported what the stack pinned: file, version and commit of every pinned distribution."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path, PurePosixPath
+
+from harness.workers.protocol import Pin, WorkerSpec
+
+
+def verify_pins(spec: WorkerSpec) -> tuple[dict[str, str], str | None]:
+    """Version of every pinned distribution as installed, and the first thing that is not as pinned, in one line."""
+    versions: dict[str, str] = {}
+    for pin in spec.pins:
+        try:
+            found = importlib.metadata.distribution(pin.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return versions, f"{pin.distribution} is not in the overlay"
+        fault = _difference(pin, found, Path(spec.overlay))
+        if fault:
+            return versions, f"{pin.distribution}: {fault}"
+        versions[pin.distribution] = found.version
+    return versions, None
+
+
+def misplaced_import(spec: WorkerSpec) -> str | None:
+    """The first imported module of a pinned distribution that did not come from the overlay, in one line."""
+    overlay = Path(spec.overlay).resolve()
+    for pin in spec.pins:
+        prefixes = _import_names(importlib.metadata.distribution(pin.distribution))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and _belongs(name, prefixes) and not Path(file).resolve().is_relative_to(overlay):
+                return f"{name} of {pin.distribution} was imported from {file}, not from its overlay"
+    return None
+
+
+def _difference(pin: Pin, found: importlib.metadata.Distribution, overlay: Path) -> str | None:
+    location = Path(str(found.locate_file(""))).resolve()
+    if location != overlay.resolve():
+        return f"found in {location}, not in the overlay"
+    if pin.version is not None and found.version != pin.version:
+        return f"version {found.version} is installed, {pin.version} is pinned"
+    recorded = json.loads(found.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id")
+    if pin.commit is not None and recorded != pin.commit:
+        return f"commit {recorded} is installed, {pin.commit} is pinned"
+    return None
+
+
+def _import_names(found: importlib.metadata.Distribution) -> set[str]:
+    """The shallowest packages with an `__init__.py`: `megatron.core`, not the namespace `megatron`."""
+    packages = {PurePosixPath(str(file)).parent for file in found.files or () if str(file).endswith("/__init__.py")}
+    shallowest = {package for package in packages if not packages.intersection(package.parents)}
+    return {".".join(package.parts) for package in shallowest}
+
+
+def _belongs(module: str, prefixes: set[str]) -> bool:
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)

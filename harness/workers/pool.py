@@ -1,0 +1,247 @@
+"""The controllers' end: one worker per stack and run, shared by every process of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import filelock
+import psutil
+
+from harness.stacks import BuiltStack
+from harness.workers.protocol import Imported, Pin, Preload, Ready, Reply, Request, WorkerSpec, receive, send
+
+_START_SECONDS = 120.0
+_STOP_SECONDS = 10.0
+_RESTARTS = 1
+
+Event = Callable[[str, dict[str, Any]], None]
+"""Called with the name of something that happened to a worker, and its data."""
+
+
+class WorkerLost(RuntimeError):
+    """A worker could not be started, or died twice."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """What the run's processes share about one worker."""
+
+    pid: int
+    socket: str
+    starts: int
+
+
+class Pool:
+    """Workers of one run.
+
+    Every process of a run makes its own pool over the same folder; whoever needs a worker first starts it, and the
+    owner (the run's main process) stops them all.
+    """
+
+    def __init__(self, folder: Path, lane: str, owner_pid: int, event: Event) -> None:
+        self._folder = folder
+        self._lane = lane
+        self._owner_pid = owner_pid
+        self._event = event
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._stopping = False
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, stack: BuiltStack, request: Request) -> Reply:
+        """Run one case on a stack, restarting its worker once if it dies.
+
+        Raises:
+            WorkerLost: the worker cannot start, or died again.
+        """
+        while True:
+            state = self._ensure(stack)
+            try:
+                reply: Reply = self._ask(stack, state, request)
+            except (EOFError, ConnectionError) as error:
+                self._drop(stack)
+                self._bury(stack, state, error)
+                continue
+            if reply.imported:
+                self._imported(stack, reply.imported)
+            return reply
+
+    def preload(self, stack: BuiltStack, probes: Iterable[str]) -> Imported:
+        """Import what the probes need, so that the first case does not wait for it.
+
+        Raises:
+            WorkerLost: the worker cannot start, or died.
+        """
+        state = self._ensure(stack)
+        try:
+            imported: Imported = self._ask(stack, state, Preload(tuple(probes)))
+        except (EOFError, ConnectionError) as error:
+            raise WorkerLost(f"{self._describe(stack)} died while importing: {self._last_line(stack)}") from error
+        self._imported(stack, imported)
+        return imported
+
+    def stop(self) -> None:
+        """Stop every worker of the run, and everything they started; whoever waits for one gets `WorkerLost`."""
+        self._stopping = True
+        processes = [process for file in self._folder.glob("*.state") if (process := _process(_read_state(file)))]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS)
+        for process in alive:
+            for member in [*process.children(recursive=True), process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+
+    def _ask(self, stack: BuiltStack, state: _State, message: Any) -> Any:
+        key = (_worker_name(stack), threading.get_ident())
+        if key not in self._connections:
+            self._connections[key] = Client(state.socket, family="AF_UNIX")
+        connection = self._connections[key]
+        send(connection, message)
+        return receive(connection)
+
+    def _drop(self, stack: BuiltStack) -> None:
+        connection = self._connections.pop((_worker_name(stack), threading.get_ident()), None)
+        if connection is not None:
+            connection.close()
+
+    def _ensure(self, stack: BuiltStack) -> _State:
+        """The state of a worker that serves, started here if no process of the run has done so."""
+        with self._lock(stack):
+            if self._stopping:
+                raise WorkerLost("the run was stopped")
+            state = _read_state(self._file(stack, "state"))
+            if state and _process(state):
+                return state
+            starts = state.starts if state else 0
+            if starts > _RESTARTS:
+                raise WorkerLost(f"{self._describe(stack)} died {starts} times: {self._last_line(stack)}")
+            return self._start(stack, starts + 1)
+
+    def _bury(self, stack: BuiltStack, state: _State, error: BaseException) -> None:
+        """Record that a worker died, once for all processes, and wait until it is really gone."""
+        with self._lock(stack):
+            current = _read_state(self._file(stack, "state"))
+            if current and current.pid == state.pid and (process := _process(current)):
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(_STOP_SECONDS)
+            if current and current.pid == state.pid:
+                self._event(
+                    "worker_died",
+                    {"stack": stack.name, "starts": state.starts, "why": f"{error!r}", "log": self._last_line(stack)},
+                )
+
+    def _start(self, stack: BuiltStack, starts: int) -> _State:
+        ready_file = self._file(stack, f"ready{starts}")
+        socket = str(Path(tempfile.mkdtemp(prefix="parity-")) / "worker")
+        spec = WorkerSpec(
+            stack=stack.name,
+            lane=self._lane,
+            overlay=str(stack.overlay),
+            pins=tuple(Pin(pin.distribution, pin.version, pin.commit, pin.dirty) for pin in stack.pins),
+            socket=socket,
+            ready=str(ready_file),
+            owner_pid=self._owner_pid,
+        )
+        spec_file = self._file(stack, "spec")
+        spec_file.write_text(spec.dumps())
+        with self._file(stack, "log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(stack.python), "-P", "-m", "harness.workers", str(spec_file)],
+                env=self._environment(stack),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        state = _State(process.pid, socket, starts)
+        self._file(stack, "state").write_text(json.dumps(state.__dict__))
+        ready = self._await(stack, process, ready_file)
+        if ready.fault:
+            process.wait(_STOP_SECONDS)
+            raise WorkerLost(f"{self._describe(stack)}: {ready.fault}")
+        self._event(
+            "worker_started", {"stack": stack.name, "starts": starts, "pid": process.pid, "pins": ready.versions}
+        )
+        return state
+
+    def _await(self, stack: BuiltStack, process: subprocess.Popen[bytes], ready_file: Path) -> Ready:
+        deadline = time.monotonic() + _START_SECONDS
+        while not ready_file.exists():
+            if process.poll() is not None:
+                raise WorkerLost(f"{self._describe(stack)} did not start: {self._last_line(stack)}")
+            if time.monotonic() > deadline:
+                process.kill()
+                raise WorkerLost(f"{self._describe(stack)} did not start within {_START_SECONDS:g} s")
+            time.sleep(0.02)
+        return Ready(**json.loads(ready_file.read_text()))
+
+    def _environment(self, stack: BuiltStack) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "PYTEST_"))}
+        return {
+            **kept,
+            "PYTHONPATH": os.pathsep.join([str(stack.overlay), str(_code(self._folder))]),
+            "PYTHONHASHSEED": "0",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def _imported(self, stack: BuiltStack, imported: Imported) -> None:
+        if imported.seconds:
+            self._event("imported", {"stack": stack.name, **imported.__dict__})
+
+    def _lock(self, stack: BuiltStack) -> filelock.FileLock:
+        return filelock.FileLock(self._file(stack, "lock"))
+
+    def _file(self, stack: BuiltStack, ending: str) -> Path:
+        return self._folder / f"{_worker_name(stack)}.{ending}"
+
+    def _describe(self, stack: BuiltStack) -> str:
+        return f"the worker of stack {stack.name}"
+
+    def _last_line(self, stack: BuiltStack) -> str:
+        file = self._file(stack, "log")
+        lines = file.read_text(errors="replace").split("\n") if file.exists() else []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return f"{last} ({file})"
+
+
+def _worker_name(stack: BuiltStack) -> str:
+    return f"{stack.name}-{stack.key[:8]}"
+
+
+def _code(folder: Path) -> Path:
+    """A folder that holds the harness package and nothing else of the controller's environment."""
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (code / "harness").symlink_to(Path(__file__).resolve().parents[1])
+    return code
+
+
+def _read_state(file: Path) -> _State | None:
+    return _State(**json.loads(file.read_text())) if file.exists() else None
+
+
+def _process(state: _State | None) -> psutil.Process | None:
+    """The live process of a state; a recycled pid or a zombie is none."""
+    if state is None:
+        return None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(state.pid)
+        if process.status() != psutil.STATUS_ZOMBIE and "harness.workers" in process.cmdline():
+            return process
+    return None

@@ -1,0 +1,174 @@
+"""What controller and worker say to each other: JSON messages over a local socket, as dataclasses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one rank of a case may use.
+
+    Attributes:
+        seconds: wall time of the case.
+        memory: bytes of anonymous memory a rank may add to what it shares with the worker.
+        output: bytes a rank may print.
+        grace: seconds the other ranks get once one has died or raised.
+    """
+
+    seconds: float = 120.0
+    memory: int = 6 << 30
+    output: int = 64 << 20
+    grace: float = 5.0
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What a worker must find of a pinned distribution."""
+
+    distribution: str
+    version: str | None
+    commit: str | None
+    dirty: bool
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """Everything a worker needs to start; written as JSON beside its log."""
+
+    stack: str
+    lane: str
+    overlay: str
+    pins: tuple[Pin, ...]
+    socket: str
+    ready: str
+    owner_pid: int
+
+    @classmethod
+    def loads(cls, text: str) -> WorkerSpec:
+        """The spec that `dumps` wrote."""
+        raw = json.loads(text)
+        return cls(**{**raw, "pins": tuple(Pin(**pin) for pin in raw["pins"])})
+
+    def dumps(self) -> str:
+        """The spec as JSON."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a worker says once it listens.
+
+    Attributes:
+        fault: why it can't serve, in one line; then nothing else counts.
+        seconds: until it listened.
+        versions: distribution → version, as installed in the overlay.
+    """
+
+    fault: str | None
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Run one case.
+
+    Attributes:
+        probe: reference of the probe, see `Probe.reference`.
+        folder: where the ranks put their observations (`rank0`, `rank1`, …) and output.
+    """
+
+    probe: str
+    parameters: Mapping[str, Any]
+    layout: str
+    folder: str
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Import what these probes need, before the first case asks for it."""
+
+    probes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """How one rank ended.
+
+    Attributes:
+        fault: why there is no observation, in one line, or None.
+        output: the last lines it printed.
+        ended_at: when it ended, in seconds of the worker's monotonic clock.
+    """
+
+    rank: int
+    fault: str | None
+    output: str
+    ended_at: float
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a worker imported.
+
+    Attributes:
+        seconds: wall time; zero if there was nothing to import.
+        modules: number of modules loaded so far.
+        failed: module → why it cannot be imported in this stack.
+        threads: native threads alive afterwards; one unless an import started some.
+        late: modules that ranks had had to import themselves and that are preloaded now.
+    """
+
+    seconds: float
+    modules: int
+    failed: Mapping[str, str]
+    threads: int
+    late: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a `Request`.
+
+    Attributes:
+        seconds: from the fork to the end of the last rank; imports are not in it.
+        imported: set if the worker had to import something before it could fork.
+    """
+
+    ranks: tuple[RankReport, ...]
+    seconds: float
+    imported: Imported | None
+
+
+_KINDS: dict[str, Any] = {"request": Request, "preload": Preload, "reply": Reply, "imported": Imported}
+
+
+def send(connection: Connection, message: Any) -> None:
+    """Send one message."""
+    kind = next(name for name, known in _KINDS.items() if type(message) is known)
+    connection.send_bytes(json.dumps({"kind": kind, **asdict(message)}).encode())
+
+
+def receive(connection: Connection) -> Any:
+    """Wait for one message.
+
+    Raises:
+        EOFError: the other end is gone.
+        ValueError: what came is no message.
+    """
+    raw = json.loads(connection.recv_bytes())
+    known = _KINDS.get(raw.pop("kind", None))
+    if known is None:
+        raise ValueError("not a message of this protocol")
+    if known is Request:
+        raw["limits"] = Limits(**raw["limits"])
+    if known is Reply:
+        raw["ranks"] = tuple(RankReport(**rank) for rank in raw["ranks"])
+        raw["imported"] = Imported(**raw["imported"]) if raw["imported"] else None
+    return known(**raw)

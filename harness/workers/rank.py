@@ -1,0 +1,131 @@
+"""One rank of one case, in its own forked process: run the probe and write the observation."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.layouts import layout_named
+from harness.observe.codec import EncodingError, encode
+from harness.observe.evidence import EntryMonitor, alternatives, missing_fields, missing_functions, missing_tensors
+from harness.observe.exceptions import Roots, observe_exception
+from harness.observe.observation import Observation, entries_of, masks_of, save
+from harness.observe.run import Lane, Run
+from harness.probes.registry import Probe, find_probe
+from harness.workers.protocol import Request
+
+FAULT_FILE = "fault.txt"
+"""What a rank writes, in one line, when it can give no observation."""
+
+STACKS_SIGNAL = signal.SIGUSR2
+"""A rank that gets this prints the Python stacks of all its threads."""
+
+
+def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str]) -> None:
+    """Run the probe as `rank` and leave `observation.json` or `fault.txt` in the rank's folder."""
+    faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL, all_threads=True, chain=False)
+    folder = Path(request.folder) / f"rank{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _observe(request, rank, lane, overlay, versions, folder)
+    except EncodingError as error:
+        _fault(folder, f"the observation cannot be encoded: {error}")
+    except SystemExit as error:
+        _fault(folder, f"left by sys.exit({error.code!r})")
+    except Exception as error:  # noqa: BLE001 - the harness's own faults end here, as the case's reason
+        traceback.print_exc()
+        _fault(folder, f"{type(error).__name__}: {error}")
+    left = _left_behind()
+    if left:
+        _fault(folder, left)
+
+
+def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str], folder: Path) -> None:
+    probe = find_probe(request.probe)
+    layout = layout_named(request.layout)
+    scratch = Path(request.folder) / "scratch"
+    scratch.mkdir(exist_ok=True)
+    run = Run(lane, layout, rank, layout.world_size, scratch)
+    before = set(sys.modules)
+    names = [name for requirement in probe.evidence.enters for name in alternatives(requirement)]
+    tree: Mapping[str, Any] | None = None
+    exception = None
+    lane.enter(run)
+    started = time.perf_counter()
+    with EntryMonitor(names) as monitor:
+        try:
+            tree = probe.function(run, **request.parameters)
+        except Exception as error:  # noqa: BLE001 - whatever upstream raises is an observation
+            exception = observe_exception(error, _roots(probe, overlay, scratch))
+            traceback.print_exc()
+    seconds = time.perf_counter() - started
+    encoding = encode(tree)
+    observation = Observation(
+        tree=encoding.tree,
+        tensors=entries_of(encoding),
+        exception=exception,
+        entered=tuple(monitor.entered),
+        missing=() if exception else tuple(_missing(probe, monitor, encoding.tree, encoding.tensors)),
+        masks=masks_of(run),
+        environment={
+            "lane": lane.name,
+            "layout": layout.name,
+            "stand_ins": [asdict(entry) for entry in run.stand_ins],
+            "set_by_hand": encode(run.set_by_hand).tree,
+            "python": sys.version.split()[0],
+            "versions": dict(versions),
+        },
+        provenance=dict(run.provenance),
+        seconds=seconds,
+        imported=tuple(sorted(set(sys.modules) - before)),
+    )
+    save(observation, encoding.tensors, folder)
+
+
+def _missing(probe: Probe, monitor: EntryMonitor, tree: Any, tensors: Mapping[str, Any]) -> list[str]:
+    evidence = probe.evidence
+    return [
+        *(f"never entered {name}" for name in missing_functions(evidence.enters, monitor.entered)),
+        *(f"returned no {path}" for path in missing_fields(evidence.returns, tree)),
+        *(f"returned no tensor {pattern}" for pattern in missing_tensors(evidence.tensors, tensors)),
+    ]
+
+
+def _roots(probe: Probe, overlay: Path, scratch: Path) -> Roots:
+    package = Path(__file__).resolve().parents[1]
+    entered_as = Path(sys.modules["harness"].__file__ or package).parent
+    return Roots(
+        harness=(package, entered_as, probe.source),
+        upstream=(overlay,),
+        hidden={overlay: "<overlay>", scratch: "<scratch>", Path(sys.prefix): "<base>"},
+    )
+
+
+def _fault(folder: Path, reason: str) -> None:
+    (folder / FAULT_FILE).write_text(reason)
+
+
+def _left_behind() -> str | None:
+    """What the probe started and did not wait for; multiprocessing's own helpers end with the rank."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [_command(pid) for pid in listed]
+    if "" in commands:
+        return f"left {commands.count('')} zombie process(es) behind"
+    strangers = [command for command in commands if "multiprocessing" not in command]
+    return f"left a process running: {strangers[0]}" if strangers else None
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
