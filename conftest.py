@@ -1,0 +1,3 @@
+"""Turns the pytest plugin on."""
+
+pytest_plugins = ["harness.pytest_plugin"]

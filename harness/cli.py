@@ -1,0 +1,231 @@
+"""The `parity` command."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from harness.cases import Case, make_case
+from harness.compare import LedgerError, Verdict, load_ledger
+from harness.layouts import LAYOUTS, UnknownLayoutError
+from harness.probes import Probe, ProbeError, find_probe, registered_probes
+from harness.report import Records, RecordsError, print_run
+from harness.runner import Outcome, Runner, new_run_folder
+from harness.selection import Selection
+from harness.stacks import Settings, StackError, build, load_settings, parse_clone
+from harness.workers.pool import Pool, WorkerLost
+from harness.workers.protocol import Limits
+
+app = typer.Typer(
+    help="Old against new: what changes when a training stack moves a pin.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+stacks_app = typer.Typer(help="Stacks: named sets of pins that can run.", no_args_is_help=True)
+app.add_typer(stacks_app, name="stacks")
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+USAGE, ENVIRONMENT = 2, 3
+
+Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of [tool.parity]).")]
+New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of [tool.parity]).")]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin", help="Override a pin of both sides: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION."
+    ),
+]
+OldPins = Annotated[list[str] | None, typer.Option("--old-pin", help="Override a pin of the old side only.")]
+NewPins = Annotated[list[str] | None, typer.Option("--new-pin", help="Override a pin of the new side only.")]
+Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in place of the locked base.")]
+Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
+
+
+def main() -> None:
+    """Entry point: errors a user can mend are one or two lines, and an exit code says which kind they are."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        app()
+    except (ProbeError, UnknownLayoutError, LedgerError, RecordsError) as error:
+        _fail(str(error), USAGE)
+    except StackError as error:
+        _fail(str(error), error.exit_code)
+    except WorkerLost as error:
+        _fail(str(error), ENVIRONMENT)
+
+
+@app.command()
+def probes(name: Annotated[str | None, typer.Argument(help="Show one probe in full.")] = None) -> None:
+    """List the probes, with their parameters and what they look at."""
+    if name is not None:
+        _print_probe(find_probe(name), whole=True)
+        return
+    for probe in registered_probes().values():
+        _print_probe(probe, whole=False)
+
+
+@app.command()
+def compare(
+    probe: Annotated[str, typer.Argument(help="A probe's name, or FILE.py::NAME.")],
+    parameters: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The probe's parameters.")
+    ] = None,
+    layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
+    old: Old = None,
+    new: New = None,
+    pin: Pins = None,
+    old_pin: OldPins = None,
+    new_pin: NewPins = None,
+    base: Base = None,
+    clone: Clones = None,
+    seconds: Annotated[float, typer.Option(help="Time limit of the case on one side.")] = Limits().seconds,
+) -> None:
+    """Run one case on both sides and print its verdict and differences.
+
+    Values are JSON where they can be (`true`, `2`, `{"a": 1}`) and text otherwise.
+
+    Example: parity compare ddp_config variant=fsdp --new-pin megatron-bridge==0.6.2
+    """
+    case = make_case(probe, _parameters(parameters or []), layout=layout)
+    root = Path.cwd()
+    ledger = load_ledger(root / "golden" / "declared.toml")
+    sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)
+    folder = new_run_folder(root)
+    runner = Runner(folder, sides, ledger, os.getpid(), Limits(seconds=seconds))
+    try:
+        _progress("importing both stacks …")
+        runner.preload((case.probe.reference,), _progress)
+        outcome = runner.run(case)
+    finally:
+        runner.stop()
+    _print_outcome(outcome, runner.records)
+    raise typer.Exit(int(outcome.judged.verdict.fails))
+
+
+@app.command()
+def report(
+    run: Annotated[Path | None, typer.Argument(help="A run's folder (default: the latest under .parity/runs).")] = None,
+) -> None:
+    """Print the table of a run again."""
+    print_run(Records(run or _latest_run()), console)
+
+
+@stacks_app.command("list")
+def stacks_list() -> None:
+    """List the declared stacks and their pins."""
+    settings = load_settings()
+    for name in settings.stacks:
+        role = " ".join(f"({side})" for side in ("old", "new") if getattr(settings, side) == name)
+        console.print(f"[bold]{escape(name)}[/] {role}")
+        for pin in settings.stack(name).pins.values():
+            console.print(f"  {escape(pin.requested)}")
+
+
+@stacks_app.command("show")
+def stacks_show(name: str) -> None:
+    """Show one stack's pins."""
+    for pin in load_settings().stack(name).pins.values():
+        console.print(escape(pin.requested))
+
+
+@stacks_app.command("build")
+def stacks_build(names: Names, base: Base = None, clone: Clones = None) -> None:
+    """Build the base environment and the overlays of stacks."""
+    settings = _settings(clone)
+    for name in names:
+        built = build(settings.stack(name), settings, base=base, progress=_progress)
+        console.print(f"{escape(name)}: {built.overlay}", soft_wrap=True)
+
+
+@stacks_app.command("check")
+def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
+    """Import the whole closure of stacks in a worker, and say in one line what is missing."""
+    settings = _settings(clone)
+    failed = False
+    for name in names:
+        built = build(settings.stack(name), settings, base=base, progress=_progress)
+        pool = Pool(new_run_folder(Path.cwd()) / "workers", "cpu", os.getpid(), lambda *_: None)
+        try:
+            imported = pool.preload(built, tuple(registered_probes()))
+        finally:
+            pool.stop()
+        failed |= bool(imported.failed)
+        told = "; ".join(f"{module}: {why}" for module, why in imported.failed.items())
+        console.print(f"{escape(name)}: {escape(told) or 'ok'} ({imported.modules} modules, {imported.seconds:.0f} s)")
+    raise typer.Exit(int(failed))
+
+
+def _settings(clones: list[str] | None) -> Settings:
+    return load_settings().with_clones(dict(parse_clone(text) for text in clones or ()))
+
+
+def _parameters(words: list[str]) -> dict[str, Any]:
+    pairs = [word.partition("=") for word in words]
+    malformed = next((name for name, equals, _ in pairs if not equals), None)
+    if malformed is not None:
+        raise ProbeError(f"{malformed!r} is no parameter: write KEY=VALUE")
+    return {name: _value(text) for name, _, text in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _print_probe(probe: Probe, whole: bool) -> None:
+    told = ", ".join(str(parameter).partition(": ")[0] + _default(parameter) for parameter in probe.parameters.values())
+    console.print(f"[bold]{escape(probe.name)}[/]({escape(told)})", soft_wrap=True)
+    text = inspect.getdoc(probe.function) or ""
+    console.print(escape(text if whole else text.partition("\n\n")[0]), style="dim" if not whole else None)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    return "" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}"
+
+
+def _print_outcome(outcome: Outcome, records: Records) -> None:
+    judged, case = outcome.judged, outcome.case
+    console.print(f"[bold]{escape(case.id)}[/]: {judged.verdict} {escape(judged.why)}")
+    for difference in judged.differences:
+        mark = "!" if difference in judged.undeclared else "="
+        console.print(f"  {mark} {escape(str(difference))}", soft_wrap=True)
+    for mask in judged.masked:
+        console.print(f"  ~ masked {escape(str(mask))}", soft_wrap=True)
+    if judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE):
+        console.print(escape(outcome.message), soft_wrap=True)
+    for side in (outcome.old, outcome.new):
+        console.print(f"  {side.name}: {escape(side.stack)} in {side.seconds:.2f} s", style="dim")
+    console.print(f"records: {records.file}", soft_wrap=True)
+
+
+def _latest_run() -> Path:
+    runs = sorted((Path.cwd() / ".parity" / "runs").glob("*/"))
+    if not runs:
+        raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
+    return runs[-1]
+
+
+def _progress(line: str) -> None:
+    errors.print(f"parity: {line}", style="dim", markup=False, soft_wrap=True)
+
+
+def _fail(message: str, code: int) -> None:
+    errors.print(f"parity: {message}", markup=False, soft_wrap=True)
+    sys.exit(code)
+
+
+__all__ = ["Case", "main"]

@@ -1,0 +1,219 @@
+"""The pytest plugin: options that choose the sides, the `parity` fixture, and the verdicts in the summary.
+
+The run's main process owns the stack workers. Under pytest-xdist every process shares them through the run's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.cases import make_case
+from harness.compare import Expectation, LedgerError, Verdict, load_ledger
+from harness.layouts import UnknownLayoutError
+from harness.probes import ProbeError, registered_probes
+from harness.report import Records, latest_cases, print_run
+from harness.runner import Runner, new_run_folder
+from harness.selection import Selection
+from harness.stacks import StackError
+from harness.workers.pool import Pool, WorkerLost
+from harness.workers.protocol import Limits
+
+_FIXTURE = "parity"
+_ENVIRONMENT_FAILED = "environment_failed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that choose the sides."""
+    group = parser.getgroup("parity", "old against new")
+    group.addoption("--old", metavar="STACK", help="stack of the old side (default: [tool.parity] old)")
+    group.addoption("--new", metavar="STACK", help="stack of the new side (default: [tool.parity] new)")
+    for name, side in (("--pin", "both sides"), ("--old-pin", "the old side"), ("--new-pin", "the new side")):
+        group.addoption(
+            name,
+            action="append",
+            default=[],
+            metavar="PIN",
+            help=f"override a pin of {side} for this run: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION",
+        )
+    group.addoption("--base", metavar="PYTHON", help="`current` or an interpreter to use instead of the locked base")
+    group.addoption("--clone", action="append", default=[], metavar="NAME=DIR", help="local clone for git pins of NAME")
+    group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
+    group.addoption("--ledger", metavar="FILE", help="ledger of declared changes (default: golden/declared.toml)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process its part of the run."""
+    config.pluginmanager.register(ParityPlugin(config), "parity-run")
+
+
+class ParityPlugin:
+    """The state of one pytest process; the main process also owns the run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        shared = getattr(config, "workerinput", {}).get("parity")
+        self._owns = shared is None
+        self._shared = shared
+
+    @cached_property
+    def folder(self) -> Path:
+        """The run's folder, the same in every process."""
+        return Path(self._shared["folder"]) if self._shared else new_run_folder(self._config.rootpath)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Stacks built and workers at hand; what goes wrong ends the run with the code that says so."""
+        option = self._config.option
+        try:
+            ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared.toml"))
+            selection = Selection(
+                option.old, option.new, option.pin, option.old_pin, option.new_pin, option.base, option.clone
+            )
+            sides = selection.build(self._progress)
+        except LedgerError as error:
+            self._give_up(str(error), 2)
+        except StackError as error:
+            self._give_up(str(error), error.exit_code)
+        owner = self._shared["owner"] if self._shared else os.getpid()
+        runner = Runner(self.folder, sides, ledger, owner, Limits(seconds=option.case_seconds))
+        if self._owns:
+            runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new)})
+        return runner
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell an xdist process which run it belongs to."""
+        node.workerinput["parity"] = {"folder": str(self.folder), "owner": os.getpid()}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Build and import before the first case, where it can be seen, rather than inside it."""
+        uses_parity = any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items)
+        if not uses_parity or self._config.option.collectonly or not self._owns:
+            return
+        probes = tuple(name for name in registered_probes())
+        self._progress("importing both stacks …")
+        try:
+            self.runner.preload(probes, self._progress)
+        except WorkerLost as error:
+            self._give_up(str(error), 3)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """A skipped case is listed as not run, with its reason."""
+        report: pytest.TestReport = yield  # type: ignore[assignment]
+        if report.skipped and _FIXTURE in getattr(item, "fixturenames", ()):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            Records(self.folder).write(
+                "case",
+                {
+                    "case": item.name.removeprefix("test_"),
+                    "verdict": str(Verdict.NOT_RUN),
+                    "why": reason.removeprefix("Skipped: "),
+                    "seconds": 0.0,
+                    "evidence": False,
+                },
+            )
+        return report  # type: ignore[return-value]
+
+    def pytest_report_teststatus(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
+        """Show the verdict of a case in the place of PASSED or FAILED."""
+        verdict = dict(getattr(report, "user_properties", ())).get("verdict")
+        if verdict is None or getattr(report, "when", "") != "call":
+            return None
+        return report.outcome, "." if report.passed else "F", verdict
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Stop the workers; a run in which no case ran, or that had no environment, does not pass."""
+        started = "runner" in self.__dict__
+        if started and not self._owns:
+            self.runner.close()
+        if not self._owns:
+            return
+        if started or self._shared_run_started():
+            self._stop()
+        records = Records(self.folder) if "folder" in self.__dict__ else None
+        if records is None or not records.file.exists():
+            return
+        cases = latest_cases(records)
+        if cases and all(case["verdict"] == Verdict.NOT_RUN for case in cases) and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for failure in records.read(_ENVIRONMENT_FAILED):
+            session.exitstatus = failure["exit_code"]
+        records.write("run_finished", {"exit_code": int(session.exitstatus)})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The table, the summary line and the place of the records."""
+        if not self._owns or "folder" not in self.__dict__ or not Records(self.folder).file.exists():
+            return
+        records = Records(self.folder)
+        if not latest_cases(records):
+            return
+        terminalreporter.section("parity")
+        writer = terminalreporter._tw  # pytest has no public way to its own stream
+        console = Console(file=writer._file, width=writer.fullwidth, no_color=not writer.hasmarkup, highlight=False)
+        print_run(records, console)
+        if all(case["verdict"] == Verdict.NOT_RUN for case in latest_cases(records)):
+            terminalreporter.write_line("no case ran: the run fails", red=True)
+
+    def _shared_run_started(self) -> bool:
+        return "folder" in self.__dict__ and (self.folder / "workers").exists()
+
+    def _stop(self) -> None:
+        if "runner" in self.__dict__:
+            self.runner.stop()
+        else:
+            Pool(self.folder / "workers", "cpu", os.getpid(), Records(self.folder).write).stop()
+
+    def _progress(self, line: str) -> None:
+        Records(self.folder).write("progress", {"line": line})
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self._owns:
+            reporter.ensure_newline()
+            reporter.write_line(f"parity: {line}")
+
+    def _give_up(self, message: str, exit_code: int) -> Any:
+        Records(self.folder).write(_ENVIRONMENT_FAILED, {"message": message, "exit_code": exit_code})
+        pytest.exit(message, returncode=exit_code)
+
+
+class Parity:
+    """What a test calls: run one case on both sides and fail unless its verdict passes."""
+
+    def __init__(self, plugin: ParityPlugin, request: pytest.FixtureRequest) -> None:
+        self._plugin = plugin
+        self._request = request
+
+    def __call__(
+        self, probe: str, *, layout: str = "single", expects: Expectation | None = None, **parameters: Any
+    ) -> None:
+        """Run `probe` with `parameters` under `layout` on both sides.
+
+        Args:
+            expects: an exception both sides must raise exactly, for a case that neither pin can run.
+        """
+        try:
+            case = make_case(probe, parameters, layout=layout)
+        except (ProbeError, UnknownLayoutError) as error:
+            pytest.fail(str(error), pytrace=False)
+        outcome = self._plugin.runner.run(case, expects)
+        self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
+        if outcome.judged.verdict.fails:
+            pytest.fail(outcome.message, pytrace=False)
+
+
+@pytest.fixture
+def parity(request: pytest.FixtureRequest) -> Parity:
+    """Run one case on both sides: `parity("ddp_config", variant="fsdp", layout="tp2")`."""
+    return Parity(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
+
+
+def _stack(stack: Any) -> dict[str, Any]:
+    return {"name": stack.name, "key": stack.key, "pins": [asdict(pin) for pin in stack.pins]}

@@ -1,0 +1,54 @@
+"""The records of a run: one JSON line per event, from which every view is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = "records.jsonl"
+
+
+class RecordsError(ValueError):
+    """A run folder without records, or with damaged ones."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one run folder; every process of the run appends to them."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """Where the records are."""
+        return self.folder / FILE
+
+    def write(self, event: str, data: Mapping[str, Any]) -> None:
+        """Append one event; a line is written by one system call, so that processes never mix theirs."""
+        line = json.dumps({"event": event, "time": round(time.time(), 3), "pid": os.getpid(), **data}, default=str)
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def read(self, event: str | None = None) -> Iterator[dict[str, Any]]:
+        """The events in the order they were written, or those of one name.
+
+        Raises:
+            RecordsError: there are none, or a line is no JSON.
+        """
+        if not self.file.exists():
+            raise RecordsError(f"{self.file} does not exist: is {self.folder} a run folder?")
+        for number, line in enumerate(self.file.read_text().splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise RecordsError(f"{self.file}, line {number}: {error}") from error
+            if event is None or record.get("event") == event:
+                yield record

@@ -1,0 +1,205 @@
+"""Run cases on both sides and judge them: what the pytest plugin and the command line share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.cases import Case
+from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge
+from harness.layouts import layout_named
+from harness.observe import Observation, ObservationError
+from harness.observe.observation import load
+from harness.report.records import Records
+from harness.stacks import BuiltStack
+from harness.workers.pool import Pool, WorkerLost
+from harness.workers.protocol import Limits, Reply, Request
+
+_OUTPUT_LINES = 15
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two stacks of a run, and the command-line options that select them again."""
+
+    old: BuiltStack
+    new: BuiltStack
+    options: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one case came to."""
+
+    case: Case
+    judged: Judged
+    old: Side
+    new: Side
+    seconds: float
+
+    @property
+    def message(self) -> str:
+        """What a reader needs of a verdict that fails: the case, the differences, the output, what to type next."""
+        lines = [f"{self.case.id}: {self.judged.verdict} — {self.judged.why}"]
+        lines += [f"  {difference}" for difference in self.judged.undeclared]
+        lines += [f"  stale: {change.path} ({change.reason})" for change in self.judged.stale]
+        for side in (self.old, self.new):
+            if self.judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE) and side.output.strip():
+                last = side.output.strip().splitlines()[-_OUTPUT_LINES:]
+                lines += [f"  last output of {side.name} ({side.stack}):", *(f"    {line}" for line in last)]
+        return "\n".join(lines)
+
+
+def new_run_folder(root: Path) -> Path:
+    """A new folder under `.parity/runs/`, named by the time; an ignore file keeps it out of git."""
+    runs = root / ".parity" / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    (root / ".parity" / ".gitignore").write_text("*\n")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        folder = runs / (f"{stamp}-{attempt}" if attempt else stamp)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise RuntimeError(f"no free run folder in {runs}")
+
+
+class Runner:
+    """Cases of one run, in one process of it.
+
+    Attributes:
+        sides: the two stacks.
+        records: where every outcome is written.
+    """
+
+    def __init__(
+        self, folder: Path, sides: Sides, ledger: Ledger, owner_pid: int, limits: Limits | None = None
+    ) -> None:
+        self.sides = sides
+        self.records = Records(folder)
+        self._folder = folder
+        self._ledger = ledger
+        self._limits = limits or Limits()
+        self._pool = Pool(folder / "workers", "cpu", owner_pid, self.records.write)
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="side")
+
+    def preload(self, probes: tuple[str, ...], progress: Callable[[str], None]) -> None:
+        """Import both stacks at the same time, before the first case.
+
+        Raises:
+            WorkerLost: a worker cannot start.
+        """
+        stacks = {self.sides.old.key: self.sides.old, self.sides.new.key: self.sides.new}
+        jobs = {stack.name: self._threads.submit(self._pool.preload, stack, probes) for stack in stacks.values()}
+        for name, job in jobs.items():
+            imported = job.result()
+            progress(f"{name}: {imported.modules} modules imported in {imported.seconds:.0f} s")
+
+    def run(self, case: Case, expects: Expectation | None = None, limits: Limits | None = None) -> Outcome:
+        """Run a case on both sides at the same time, judge it and record it."""
+        started = time.monotonic()
+        jobs = {
+            name: self._threads.submit(self._side, name, stack, case, limits or self._limits)
+            for name, stack in (("old", self.sides.old), ("new", self.sides.new))
+        }
+        old, new = jobs["old"].result(), jobs["new"].result()
+        judged = self._judged(case, old, new, expects)
+        outcome = Outcome(case, judged, old, new, time.monotonic() - started)
+        self.records.write("case", _case_record(outcome))
+        return outcome
+
+    def close(self) -> None:
+        """Forget the connections of this process."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def stop(self) -> None:
+        """End the workers of the whole run; only its owner does this."""
+        self._pool.stop()
+        self.close()
+
+    def _judged(self, case: Case, old: Side, new: Side, expects: Expectation | None) -> Judged:
+        try:
+            return judge(case.id, old, new, self._ledger, expects)
+        except ObservationError as error:
+            return Judged(Verdict.BROKEN, str(error))
+
+    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits) -> Side:
+        folder = self._folder / "cases" / case.slug / name
+        shutil.rmtree(folder, ignore_errors=True)
+        versions = {pin.distribution: pin.version or "0+unknown" for pin in stack.pins}
+        request = Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), limits)
+        try:
+            reply = self._pool.run(stack, request)
+        except WorkerLost as error:
+            return Side(name, stack.name, versions, fault=str(error))
+        output = "".join(rank.output for rank in reply.ranks)
+        fault = _first_fault(reply)
+        if fault:
+            return Side(name, stack.name, versions, fault=fault, output=output, seconds=reply.seconds)
+        try:
+            ranks = [load(folder / f"rank{number}") for number in range(layout_named(case.layout).world_size)]
+        except ObservationError as error:
+            return Side(name, stack.name, versions, fault=str(error), output=output, seconds=reply.seconds)
+        return Side(name, stack.name, versions, ranks=ranks, output=output, seconds=reply.seconds)
+
+
+def _first_fault(reply: Reply) -> str | None:
+    """The fault of the rank that ended first; a rank that was cut because of it comes later."""
+    faulty = [rank for rank in reply.ranks if rank.fault]
+    if not faulty:
+        return None
+    first = min(faulty, key=lambda rank: rank.ended_at)
+    told = f"rank {first.rank} {first.fault}" if len(reply.ranks) > 1 else f"{first.fault}"
+    others = [f"rank {rank.rank} {rank.fault}" for rank in faulty if rank is not first]
+    return "; ".join([told, *others])
+
+
+def _case_record(outcome: Outcome) -> Mapping[str, Any]:
+    judged = outcome.judged
+    return {
+        "case": outcome.case.id,
+        "probe": outcome.case.probe.reference,
+        "parameters": dict(outcome.case.parameters),
+        "layout": outcome.case.layout,
+        "lane": outcome.case.lane,
+        "verdict": str(judged.verdict),
+        "why": judged.why,
+        "seconds": round(outcome.seconds, 3),
+        "differences": [asdict(difference) for difference in judged.differences],
+        "undeclared": [asdict(difference) for difference in judged.undeclared],
+        "declared_by": [asdict(change) for change in judged.declared_by],
+        "stale": [asdict(change) for change in judged.stale],
+        "masked": [asdict(mask) for mask in judged.masked],
+        "sides": [_side_record(side) for side in (outcome.old, outcome.new)],
+        "evidence": all(_proven(side.ranks) for side in (outcome.old, outcome.new)),
+        "host": os.uname().nodename,
+    }
+
+
+def _side_record(side: Side) -> Mapping[str, Any]:
+    first = side.ranks[0] if side.ranks else None
+    return {
+        "side": side.name,
+        "stack": side.stack,
+        "versions": dict(side.versions),
+        "seconds": round(side.seconds, 3),
+        "fault": side.fault,
+        "exception": asdict(side.exception) if side.exception else None,
+        "entered": [asdict(entry) for entry in first.entered] if first else [],
+        "stand_ins": first.environment["stand_ins"] if first else [],
+        "set_by_hand": first.environment["set_by_hand"] if first else {},
+        "provenance": dict(first.provenance) if first else {},
+        "output": side.output[-4000:],
+    }
+
+
+def _proven(ranks: Sequence[Observation]) -> bool:
+    return bool(ranks) and all(not rank.missing for rank in ranks)
