@@ -1,0 +1,88 @@
+"""The ledger is strict: what it cannot mean is refused with the entry's place."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.compare import Difference, LedgerError, load_ledger
+from harness.observe.globs import matches
+
+ENTRY = """
+[[transition]]
+old = { verl = "==0.7.1" }
+new = { verl = "==0.8.0", megatron-core = ">=0.18,<0.19" }
+[[transition.change]]
+case = "ddp_config[*]"
+path = "ddp.grad_reduce_in_fp32"
+old = "True"
+new = "False"
+class = "upstream_bug"
+reason = "the helper does not set it"
+"""
+OLD = {"verl": "0.7.1", "megatron-core": "0.17.1"}
+NEW = {"verl": "0.8.0+gabc", "megatron-core": "0.18.2"}
+
+
+def ledger_file(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "declared.toml"
+    file.write_text(text)
+    return file
+
+
+def test_an_entry_describes_exactly_its_difference(tmp_path: Path) -> None:
+    ledger = load_ledger(ledger_file(tmp_path, ENTRY))
+    [change] = ledger.changes_for("ddp_config[fsdp,tp2]", OLD, NEW)
+    assert change.describes(Difference("ddp.grad_reduce_in_fp32", "changed", "True", "False"))
+    assert not change.describes(Difference("ddp.grad_reduce_in_fp32", "changed", "False", "True"))
+    assert not change.describes(Difference("ddp.overlap_grad_reduce", "changed", "True", "False"))
+
+
+@pytest.mark.parametrize(
+    ("case", "old", "new"),
+    [
+        ("provider_config", OLD, NEW),
+        ("ddp_config[fsdp]", NEW, OLD),
+        ("ddp_config[fsdp]", OLD, {**NEW, "megatron-core": "0.19.2"}),
+        ("ddp_config[fsdp]", OLD, {"verl": "0.8.0"}),
+        ("ddp_config[fsdp]", OLD, {**NEW, "megatron-core": "0+unknown!"}),
+    ],
+)
+def test_an_entry_is_valid_for_its_cases_and_pins_only(
+    tmp_path: Path, case: str, old: dict[str, str], new: dict[str, str]
+) -> None:
+    assert load_ledger(ledger_file(tmp_path, ENTRY)).changes_for(case, old, new) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[transition]\n", "line 1"),
+        ("[transition]\n", "double brackets"),
+        ("[[change]]\n", "unknown table 'change'"),
+        ('[[transition]]\nold = { verl = "==1" }\n', "transition 1.new must name at least one pin"),
+        (ENTRY.replace("==0.7.1", "0.7.1"), "no version specifier"),
+        (ENTRY.replace('reason = "the helper does not set it"', ""), "change 1 has no reason"),
+        (ENTRY.replace('reason = "the helper does not set it"', 'reason = ""'), "change 1 has no reason"),
+        (ENTRY.replace("upstream_bug", "whatever"), "class must be one of"),
+        (ENTRY.replace('old = "True"\nnew = "False"', ""), "neither old, new nor kind"),
+        (ENTRY.replace("ddp_config[*]", "*").replace("ddp.grad_reduce_in_fp32", "*"), "too broad"),
+        (ENTRY.replace('old = "True"', "old = true"), "must be text"),
+        (ENTRY + 'tolerance = "1"', "unknown key 'tolerance'"),
+    ],
+)
+def test_a_ledger_that_means_nothing_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = ledger_file(tmp_path, text)
+    with pytest.raises(LedgerError) as caught:
+        load_ledger(file)
+    assert told in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_no_ledger_is_an_empty_one(tmp_path: Path) -> None:
+    assert load_ledger(tmp_path / "none.toml").transitions == ()
+
+
+def test_brackets_are_plain_text_in_globs() -> None:
+    assert matches("ddp_config[*]", "ddp_config[fsdp]")
+    assert not matches("ddp_config[fsdp]", "ddp_configf")
+    assert matches("a?c", "abc")

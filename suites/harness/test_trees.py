@@ -1,0 +1,55 @@
+"""Differences have readable paths and texts."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from harness.compare.trees import Difference, tree_differences
+from harness.observe import encode
+
+
+def differences(old: Any, new: Any) -> list[Difference]:
+    return tree_differences(encode(old).tree, encode(new).tree)
+
+
+def config(name: str = "Config", **fields: Any) -> Any:
+    return dataclasses.make_dataclass(name, fields)(**fields)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"a": {"b": 1}}, {"a": {"b": True}}, "a.b: 1 → True"),
+        ({"a": 0.0}, {"a": -0.0}, "a: 0.0 → -0.0"),
+        ({"a": [1, 2]}, {"a": [1, 3]}, "a[1]: 2 → 3"),
+        ({"a": [1]}, {"a": [1, 3]}, "a[1]: (absent) → 3"),
+        ({"a": [1]}, {"a": (1,)}, "a: [1] → (1)"),
+        ({"a": 1}, {}, "a: 1 → (absent)"),
+        ({"a": "1"}, {"a": 1}, "a: '1' → 1"),
+        ({"a": print}, {"a": len}, "a: builtins:print → builtins:len"),
+        (1, 2, "(root): 1 → 2"),
+    ],
+)
+def test_one_difference(old: Any, new: Any, expected: str) -> None:
+    assert [str(found) for found in differences(old, new)] == [expected]
+
+
+def test_new_neutral_fields_are_one_difference_and_the_others_are_listed() -> None:
+    old = {"config": config(a=1)}
+    new = {"config": config(a=1, b=None, c=False, d=0, e=0.5, f=[])}
+    assert [str(found) for found in differences(old, new)] == [
+        "config.(new neutral fields): (absent) → b, c, d, f",
+        "config.e: (absent) → 0.5",
+    ]
+
+
+def test_removed_fields_and_changed_classes_are_listed_one_by_one() -> None:
+    assert [str(found) for found in differences({"c": config("A", x=None, y=1)}, {"c": config("B", y=1)})] == [
+        f"c.(class): {__name__}:A → {__name__}:B",
+        "c.x: None → (absent)",
+    ]
+
+
+def test_keys_that_are_not_texts_keep_their_type() -> None:
+    assert [str(found) for found in differences({1: "a"}, {"1": "a"})] == ["(1): 'a' → (absent)", "1: (absent) → 'a'"]

@@ -1,0 +1,170 @@
+"""A worker survives whatever a probe does, says what happened, and the next case is not disturbed."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_project import Project, ToyRunner, make_project, running
+
+from harness.compare import Verdict
+from harness.workers.protocol import Limits
+
+LIMITS = Limits(seconds=3, memory=256 << 20, output=16 << 20, grace=1)
+FAULTS = {
+    "raises": "the harness itself raised ValueError: boom",
+    "exits": "exited with status 3 without an observation",
+    "quits": "left by sys.exit(4)",
+    "segfaults": "was killed by SIGSEGV",
+    "is_killed": "was killed by SIGKILL",
+    "takes_memory": "used more memory than its limit of 256 MiB",
+    "runs_out_of_memory": "MemoryError: cannot allocate",
+    "hangs": "did not end within 3 s, in hangs (faulty_probes.py:",
+    "prints_a_gigabyte": "printed more than 16 MiB",
+    "leaves_a_zombie": "left 1 zombie process(es) behind",
+    "leaves_a_process": "left a process running: sleep 600",
+    "returns_a_lock": "the observation cannot be encoded: x is a _thread:lock",
+    "returns_nothing": "no evidence on rank 0: returned no x",
+    "forgets_upstream": "no evidence on rank 0: never entered toy:build",
+    "a_stand_in_breaks": "(in harness.workers.lanes:",
+}
+
+
+FAULTY_PROBES = Path(__file__).with_name("faulty_probes.py")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToyRunner]:
+    """Workers that many faults in turn must not disturb."""
+    with running(make_project(tmp_path_factory.mktemp("shared"))) as runner:
+        yield ToyRunner(runner.runner, FAULTY_PROBES)
+
+
+@pytest.fixture
+def faulty(toy_runner: ToyRunner) -> ToyRunner:
+    return ToyRunner(toy_runner.runner, FAULTY_PROBES)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_broken_with_its_reason_and_the_next_case_is_fine(shared: ToyRunner, fault: str) -> None:
+    outcome = shared(fault, limits=LIMITS)
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert FAULTS[fault] in outcome.judged.why
+    assert shared("fine").judged.verdict is Verdict.IDENTICAL
+    assert len(shared.events("worker_started")) == 2
+
+
+def test_the_last_lines_of_output_are_in_the_message(shared: ToyRunner) -> None:
+    outcome = shared("exits", limits=LIMITS)
+    assert "about to leave" in outcome.message
+
+
+def test_ranks_left_waiting_are_cut_and_told_apart_from_the_one_that_died(shared: ToyRunner) -> None:
+    outcome = shared("one_rank_dies", layout="dp2", limits=LIMITS)
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert outcome.judged.why.startswith(
+        "old: rank 1 exited with status 5 without an observation; rank 0 was still waiting"
+    )
+    assert "one_rank_dies (faulty_probes.py" in outcome.judged.why
+
+
+def test_no_process_outlives_its_case(shared: ToyRunner) -> None:
+    for fault in ("leaves_a_process", "hangs", "one_rank_dies"):
+        shared(fault, layout="dp2", limits=LIMITS)
+    workers = [psutil.Process(event["pid"]) for event in shared.events("worker_started")]
+    assert [worker.children(recursive=True) for worker in workers] == [[], []]
+
+
+def test_a_worker_that_dies_is_restarted_once_and_says_so(faulty: ToyRunner, tmp_path: Path) -> None:
+    outcome = faulty("kills_the_worker_once", marker=str(tmp_path / "marker"))
+    assert outcome.judged.verdict is Verdict.IDENTICAL
+    [death] = faulty.events("worker_died")
+    assert death["starts"] == 1
+    assert len(faulty.events("worker_started")) == 3
+    assert faulty("fine").judged.verdict is Verdict.IDENTICAL
+
+
+def test_a_worker_that_dies_twice_is_given_up(faulty: ToyRunner, tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        outcome = faulty("kills_the_worker_once", marker=str(tmp_path / name))
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert "died 2 times" in outcome.judged.why
+
+
+def test_workers_end_with_the_run(toy_runner: ToyRunner) -> None:
+    toy_runner("config")
+    workers = [psutil.Process(event["pid"]) for event in toy_runner.events("worker_started")]
+    toy_runner.runner.stop()
+    assert [worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers] == [False, False]
+
+
+def test_workers_end_when_their_owner_is_killed(project: Project) -> None:
+    script = (
+        "import os, time; from harness.selection import Selection; from harness.runner import *; "
+        "from harness.compare import Ledger; from harness.cases import make_case; from pathlib import Path; "
+        "runner = Runner(new_run_folder(Path.cwd()), Selection().build(print), Ledger(), os.getpid()); "
+        "runner.run(make_case('probes.py::config', {})); os.kill(os.getpid(), 9)"
+    )
+    project._run("-c", script)
+    started = [event["pid"] for event in project.records("worker_started")]
+    assert len(started) == 2
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) for pid in started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [pid for pid in started if psutil.pid_exists(pid)] == []
+
+
+def test_modules_that_ranks_import_are_reported_and_preloaded(project: Project, faulty: ToyRunner) -> None:
+    for stack in (faulty.runner.sides.old, faulty.runner.sides.new):
+        (stack.overlay / "antigravity_free_module.py").write_text("VALUE = 7\n")
+    assert faulty("imports_late").judged.verdict is Verdict.IDENTICAL
+    assert faulty("fine").judged.verdict is Verdict.IDENTICAL
+    imported = faulty.events("imported")
+    assert [event["late"] for event in imported] == [["antigravity_free_module"]] * 2
+    assert faulty("imports_late").old.ranks[0].imported == ()
+
+
+def test_a_side_imports_once_however_many_cases_it_runs(toy_runner: ToyRunner) -> None:
+    for size in range(5):
+        assert toy_runner("config", size=size).judged.verdict is Verdict.IDENTICAL
+    assert len(toy_runner.events("imported")) == 2
+    assert len(toy_runner.events("worker_started")) == 2
+
+
+def test_a_pin_that_is_not_what_was_asked_for_stops_the_worker(toy_runner: ToyRunner) -> None:
+    metadata = next(toy_runner.runner.sides.new.overlay.glob("toy-*.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: ", "Version: 9"))
+    outcome = toy_runner("config")
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert "is pinned" in outcome.judged.why
+
+
+def test_an_import_from_elsewhere_is_noticed(toy_runner: ToyRunner, project: Project) -> None:
+    overlay = toy_runner.runner.sides.new.overlay
+    elsewhere = project.write("elsewhere/toy/__init__.py", (overlay / "toy" / "__init__.py").read_text())
+    (overlay / "toy" / "__init__.py").write_text(
+        f"import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('toy', {str(elsewhere)!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['toy'] = module\n"
+        "spec.loader.exec_module(module)\n"
+    )
+    outcome = toy_runner("config")
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert "not from its overlay" in outcome.judged.why
+
+
+def test_a_mask_in_which_the_sides_differ_is_masked(project: Project) -> None:
+    project.edit(2, "fusion: bool = True", "fusion: bool = False")
+    with running(project) as runner:
+        outcome = ToyRunner(runner.runner, FAULTY_PROBES)("forces")
+    assert outcome.judged.verdict is Verdict.MASKED
+    assert outcome.judged.why == "the lane forces Config.fusion: True → False"
+
+
+def test_observations_name_what_the_probe_entered_with_its_hash(toy_runner: ToyRunner) -> None:
+    [entered] = toy_runner("config").new.ranks[0].entered
+    assert entered.function == "toy:build"
+    assert Path(entered.file).is_relative_to(toy_runner.runner.sides.new.overlay)
+    assert len(entered.sha256) == 64
