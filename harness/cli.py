@@ -18,7 +18,8 @@ from harness.cases import Case, make_case
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
-from harness.report import Records, RecordsError, print_run
+from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
+from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.selection import Selection
 from harness.stacks import Settings, StackError, build, load_settings, parse_clone
@@ -122,6 +123,18 @@ def report(
     print_run(Records(run or _latest_run()), console)
 
 
+@app.command()
+def declare(
+    run: Annotated[Path | None, typer.Argument(help="A run's folder (default: the latest under .parity/runs).")] = None,
+) -> None:
+    """Draft ledger entries for the undeclared differences of a run.
+
+    The draft goes to standard output; give each entry its reason and class, then add it to golden/declared.toml.
+    """
+    draft = draft_ledger(latest_cases(Records(run or _latest_run())))
+    console.print(draft or "nothing undeclared", markup=False, soft_wrap=True, end="")
+
+
 @stacks_app.command("list")
 def stacks_list() -> None:
     """List the declared stacks and their pins."""
@@ -213,7 +226,7 @@ def _print_outcome(outcome: Outcome, records: Records) -> None:
 
 
 def _latest_run() -> Path:
-    runs = sorted((Path.cwd() / ".parity" / "runs").glob("*/"))
+    runs = sorted(file.parent for file in (Path.cwd() / ".parity" / "runs").glob(f"*/{RECORDS_FILE}"))
     if not runs:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
     return runs[-1]

@@ -117,7 +117,7 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     masked = _masked_differences(old, new)
     undeclared = [found for found in differences if not any(change.describes(found) for change in changes)]
     met = [change for change in changes if any(change.describes(found) for found in differences)]
-    stale = [change for change in changes if change not in met]
+    stale = [change for change in changes if change not in met and _could_be_seen(change, old, new)]
     judged = Judged(
         Verdict.IDENTICAL,
         "",
@@ -129,6 +129,11 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     )
     verdict, why = _outcome(judged)
     return Judged(**{**judged.__dict__, "verdict": verdict, "why": why})
+
+
+def _could_be_seen(change: Change, old: Side, new: Side) -> bool:
+    """Where a side raised, only differences of exceptions can be seen."""
+    return not (old.exception or new.exception) or change.path.startswith("exception")
 
 
 def _outcome(judged: Judged) -> tuple[Verdict, str]:

@@ -1,0 +1,81 @@
+"""Drafts of ledger entries from the undeclared differences of a run, for a human to give reasons to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.observe.globs import matches
+
+
+def draft_ledger(cases: Sequence[Mapping[str, Any]]) -> str:
+    """TOML of one transition with every undeclared difference of the given case records.
+
+    `reason` is left empty, which the ledger refuses: somebody has to say why a difference is accepted.
+    """
+    concerned = [case for case in cases if case.get("undeclared")]
+    if not concerned:
+        return ""
+    old, new = (concerned[0]["sides"][index]["versions"] for index in (0, 1))
+    moved = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    lines = ["[[transition]]", f"old = {_pins(old, moved)}", f"new = {_pins(new, moved)}"]
+    for (path, kind, before, after), ids in _by_difference(concerned).items():
+        patterns = covering_globs(ids, [case["case"] for case in cases if case["case"] not in ids and _compared(case)])
+        lines += [
+            "",
+            "[[transition.change]]",
+            f"case = {_text(patterns[0]) if len(patterns) == 1 else json.dumps(patterns, ensure_ascii=False)}",
+            f"path = {_text(path)}",
+            *([f"old = {_text(before)}"] if kind != "added" else []),
+            *([f"new = {_text(after)}"] if kind != "removed" else []),
+            *([f"kind = {_text(kind)}"] if kind != "changed" else []),
+            'class = "unexplained"',
+            'reason = ""',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def covering_globs(wanted: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Few globs that match every wanted case id and none of the others, broadest first.
+
+    Candidates are a whole probe (`probe*`), one word of the brackets (`probe[*word*]`), and the id itself.
+    """
+    remaining, avoided = set(wanted), set(others)
+    candidates = {glob for case in remaining for glob in _candidates(case)}
+    usable = {glob for glob in candidates if not any(matches(glob, other) for other in avoided)}
+    chosen = []
+    while remaining:
+        best = max(sorted(usable), key=lambda glob: sum(matches(glob, case) for case in remaining))
+        chosen.append(best)
+        remaining = {case for case in remaining if not matches(best, case)}
+    return chosen
+
+
+def _candidates(case: str) -> list[str]:
+    probe, _, inside = case.partition("[")
+    words = [word for word in inside.rstrip("]").split(",") if word]
+    return [f"{probe}*", *(f"{probe}[*{word}*]" for word in words), case]
+
+
+def _by_difference(cases: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str, str], list[str]]:
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for case in cases:
+        for difference in case["undeclared"]:
+            key = (difference["path"], difference["kind"], difference["old"], difference["new"])
+            found.setdefault(key, []).append(case["case"])
+    return dict(sorted(found.items()))
+
+
+def _compared(case: Mapping[str, Any]) -> bool:
+    """Whether nothing cut the comparison of a case short."""
+    return all(not side["fault"] and not side["exception"] for side in case.get("sides", ())) and "sides" in case
+
+
+def _pins(versions: Mapping[str, str], names: Iterable[str]) -> str:
+    return "{ " + ", ".join(f"{name} = {_text('==' + versions[name])}" for name in names if name in versions) + " }"
+
+
+def _text(value: str) -> str:
+    """A TOML basic string; JSON's escapes are among TOML's."""
+    return json.dumps(value, ensure_ascii=False)
