@@ -151,11 +151,16 @@ class ToyRunner:
 
 
 @contextmanager
-def running(project: Project) -> Iterator[ToyRunner]:
-    """Warm workers of a project's stacks; what they started is gone afterwards."""
+def running(project: Project, base: str | None = None) -> Iterator[ToyRunner]:
+    """Warm workers of a project's stacks; what they started is gone afterwards.
+
+    Args:
+        base: `locked` for the base environment with torch, which lies in the user's own cache.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARITY_CACHE", project.environment["PARITY_CACHE"])
-        sides = Selection(root=project.folder).build(lambda _line: None)
+        if base is None:
+            patch.setenv("PARITY_CACHE", project.environment["PARITY_CACHE"])
+        sides = Selection(root=project.folder, base=base).build(lambda _line: None)
     runner = Runner(new_run_folder(project.folder), sides, load_ledger(project.folder / "none.toml"), os.getpid())
     try:
         yield ToyRunner(runner, project.probes)
