@@ -62,6 +62,7 @@ class ParityPlugin:
         shared = getattr(config, "workerinput", {}).get("parity")
         self._owns = shared is None
         self._shared = shared
+        self._claimed: dict[str, str] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -87,6 +88,12 @@ class ParityPlugin:
         if self._owns:
             runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new)})
         return runner
+
+    def claim(self, case: str, test: str) -> None:
+        """Give a case to one test: two would overwrite each other's observations."""
+        other = self._claimed.setdefault(case, test)
+        if other != test:
+            pytest.fail(f"{case} is already run by {other}; defaults do not make another case", pytrace=False)
 
     def pytest_configure_node(self, node: Any) -> None:
         """Tell an xdist process which run it belongs to."""
@@ -203,6 +210,7 @@ class Parity:
             case = make_case(probe, parameters, layout=layout)
         except (ProbeError, UnknownLayoutError) as error:
             pytest.fail(str(error), pytrace=False)
+        self._plugin.claim(case.id, self._request.node.nodeid)
         outcome = self._plugin.runner.run(case, expects)
         self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
         if outcome.judged.verdict.fails:

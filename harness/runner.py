@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,7 @@ from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits, Reply, Request
 
 _OUTPUT_LINES = 15
+_DIFFERENCE_LINES = 30
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,31 @@ class Outcome:
     old: Side
     new: Side
     seconds: float
+    options: str = ""
 
     @property
     def message(self) -> str:
         """What a reader needs of a verdict that fails: the case, the differences, the output, what to type next."""
+        undeclared = self.judged.undeclared
         lines = [f"{self.case.id}: {self.judged.verdict} — {self.judged.why}"]
-        lines += [f"  {difference}" for difference in self.judged.undeclared]
+        lines += [f"  {difference}" for difference in undeclared[:_DIFFERENCE_LINES]]
+        if len(undeclared) > _DIFFERENCE_LINES:
+            lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
         lines += [f"  stale: {change.path} ({change.reason})" for change in self.judged.stale]
         for side in (self.old, self.new):
             if self.judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE) and side.output.strip():
                 last = side.output.strip().splitlines()[-_OUTPUT_LINES:]
                 lines += [f"  last output of {side.name} ({side.stack}):", *(f"    {line}" for line in last)]
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  again: {self.command}"])
+
+    @property
+    def command(self) -> str:
+        """The command that runs this case alone."""
+        given = [f"{name}={_typed(value)}" for name, value in self.case.parameters.items()]
+        layout = ["--layout", self.case.layout] if self.case.layout != "single" else []
+        return " ".join(
+            [shlex.join(["parity", "compare", self.case.probe.reference, *given, *layout]), self.options]
+        ).strip()
 
 
 def new_run_folder(root: Path) -> Path:
@@ -112,7 +128,7 @@ class Runner:
         }
         old, new = jobs["old"].result(), jobs["new"].result()
         judged = self._judged(case, old, new, expects)
-        outcome = Outcome(case, judged, old, new, time.monotonic() - started)
+        outcome = Outcome(case, judged, old, new, time.monotonic() - started, self.sides.options)
         self.records.write("case", _case_record(outcome))
         return outcome
 
@@ -151,6 +167,10 @@ class Runner:
         return Side(name, stack.name, versions, ranks=ranks, output=output, seconds=reply.seconds)
 
 
+def _typed(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _first_fault(reply: Reply) -> str | None:
     """The fault of the rank that ended first; a rank that was cut because of it comes later."""
     faulty = [rank for rank in reply.ranks if rank.fault]
@@ -172,6 +192,7 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         "lane": outcome.case.lane,
         "verdict": str(judged.verdict),
         "why": judged.why,
+        "command": outcome.command,
         "seconds": round(outcome.seconds, 3),
         "differences": [asdict(difference) for difference in judged.differences],
         "undeclared": [asdict(difference) for difference in judged.undeclared],
