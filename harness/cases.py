@@ -32,11 +32,18 @@ class Case:
 
     @property
     def id(self) -> str:
-        """`probe[value,other=1,tp2]`: texts stand for themselves, other values carry their name."""
-        parts = [_part(name, value) for name, value in self.parameters.items()]
+        """`probe[value,other=1,tp2]`: the parameters that differ from their default, and the layout.
+
+        A text stands for itself; other values carry their name, and so does a key that is `absent` by default, since
+        two of those could have the same text.
+        """
+        parts = [_part(name, value, self._is_key(name)) for name, value in self.parameters.items()]
         if self.layout != "single":
             parts.append(self.layout)
         return f"{self.probe.name}[{','.join(parts)}]" if parts else self.probe.name
+
+    def _is_key(self, name: str) -> bool:
+        return bool(self.probe.parameters[name].default == "absent")
 
     @property
     def slug(self) -> str:
@@ -57,8 +64,8 @@ def make_case(probe: str | Probe, parameters: Mapping[str, Any], lane: str = "cp
     return Case(found, found.bind(parameters), lane, layout)
 
 
-def _part(name: str, value: Any) -> str:
+def _part(name: str, value: Any, named: bool) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     if len(text) > _LONGEST_VALUE:
         text = f"{text[: _LONGEST_VALUE - 9]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    return text if isinstance(value, str) else f"{name}={text}"
+    return f"{name}={text}" if named or not isinstance(value, str) else text
