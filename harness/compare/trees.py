@@ -127,6 +127,8 @@ def _shown(value: Any) -> str:
 def _path(steps: Iterable[Any]) -> str:
     path = ""
     for step in steps:
+        if step is None:  # DeepDiff's step into a set, whose members have no place
+            continue
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
     return path or "(root)"
 

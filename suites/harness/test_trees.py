@@ -28,6 +28,7 @@ def config(name: str = "Config", **fields: Any) -> Any:
         ({"a": 1}, {}, "a: 1 → (absent)"),
         ({"a": "1"}, {"a": 1}, "a: '1' → 1"),
         ({"a": print}, {"a": len}, "a: builtins:print → builtins:len"),
+        ({"a": {"x"}}, {"a": {"x", "y"}}, "a: (absent) → 'y'"),
         (1, 2, "(root): 1 → 2"),
     ],
 )
