@@ -112,7 +112,7 @@ def compare(
     finally:
         runner.stop()
     _print_outcome(outcome, runner.records)
-    raise typer.Exit(int(outcome.judged.verdict.fails))
+    raise typer.Exit(USAGE if outcome.misused else int(outcome.judged.verdict.fails))
 
 
 @app.command()
@@ -193,6 +193,8 @@ def _parameters(words: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
+    if Path(text).suffix == ".json" and Path(text).is_file():
+        return str(Path(text).resolve())  # workers run in a folder of their own
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -115,7 +115,8 @@ class ParityPlugin:
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """A skipped case is listed as not run, with its reason."""
         report: pytest.TestReport = yield  # type: ignore[assignment]
-        if report.skipped and _FIXTURE in getattr(item, "fixturenames", ()):
+        recorded = "verdict" in dict(item.user_properties)
+        if report.skipped and not recorded and _FIXTURE in getattr(item, "fixturenames", ()):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             Records(self.folder).write(
                 "case",
@@ -213,6 +214,8 @@ class Parity:
         self._plugin.claim(case.id, self._request.node.nodeid)
         outcome = self._plugin.runner.run(case, expects)
         self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
+        if outcome.judged.verdict is Verdict.NOT_RUN:
+            pytest.skip(outcome.judged.why)
         if outcome.judged.verdict.fails:
             pytest.fail(outcome.message, pytrace=False)
 

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge
 from harness.layouts import layout_named
 from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
+from harness.probes import ProbeError
 from harness.report.records import Records
 from harness.stacks import BuiltStack
 from harness.workers.pool import Pool, WorkerLost
@@ -61,6 +62,11 @@ class Outcome:
                 last = side.output.strip().splitlines()[-_OUTPUT_LINES:]
                 lines += [f"  last output of {side.name} ({side.stack}):", *(f"    {line}" for line in last)]
         return "\n".join([*lines, f"  again: {self.command}"])
+
+    @property
+    def misused(self) -> bool:
+        """Whether the probe refused a value that the user gave."""
+        return any((side.fault or "").startswith(f"{ProbeError.__name__}: ") for side in (self.old, self.new))
 
     @property
     def command(self) -> str:
@@ -157,14 +163,16 @@ class Runner:
         except WorkerLost as error:
             return Side(name, stack.name, versions, fault=str(error))
         output = "".join(rank.output for rank in reply.ranks)
+        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds)
+        unavailable = next((rank.unavailable for rank in reply.ranks if rank.unavailable), None)
         fault = _first_fault(reply)
-        if fault:
-            return Side(name, stack.name, versions, fault=fault, output=output, seconds=reply.seconds)
+        if fault or unavailable:
+            return replace(side, fault=fault, unavailable=unavailable)
         try:
             ranks = [load(folder / f"rank{number}") for number in range(layout_named(case.layout).world_size)]
         except ObservationError as error:
-            return Side(name, stack.name, versions, fault=str(error), output=output, seconds=reply.seconds)
-        return Side(name, stack.name, versions, ranks=ranks, output=output, seconds=reply.seconds)
+            return replace(side, fault=str(error))
+        return replace(side, ranks=ranks)
 
 
 def _typed(value: Any) -> str:

@@ -46,6 +46,7 @@ class Side:
         versions: distribution → version.
         ranks: one observation per rank; empty if there is a fault.
         fault: why the harness could not get an answer, in one line.
+        unavailable: what the host or lane lacks for the case, in one line.
         output: the last lines the side printed.
         seconds: wall time of its case.
     """
@@ -55,6 +56,7 @@ class Side:
     versions: Mapping[str, str]
     ranks: Sequence[Observation] = ()
     fault: str | None = None
+    unavailable: str | None = None
     output: str = ""
     seconds: float = 0.0
 
@@ -107,6 +109,9 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     Raises:
         ObservationError: a side's tensors cannot be read.
     """
+    unavailable = old.unavailable or new.unavailable
+    if unavailable and not (old.fault or new.fault):
+        return Judged(Verdict.NOT_RUN, unavailable)
     broken = _broken(old) or _broken(new) or _forced_differently(old, new)
     if broken:
         return Judged(Verdict.BROKEN, broken)

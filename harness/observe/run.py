@@ -19,6 +19,10 @@ class Refused(Exception):
     """Upstream's function or class does not take the arguments given: an observation too."""
 
 
+class Unavailable(Exception):
+    """The host or the lane lacks what the case needs; the case is `not_run`, with this message as its reason."""
+
+
 class HarnessFault(Exception):
     """A fault of the harness itself (a stand-in, a lane, a probe); the case is `broken`."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.layouts import layout_named
 from harness.observe.run import Lane
 from harness.workers.protocol import Imported, Limits, RankReport, Reply, Request
-from harness.workers.rank import FAULT_FILE, STACKS_SIGNAL, run_rank
+from harness.workers.rank import FAULT_FILE, STACKS_SIGNAL, UNAVAILABLE_FILE, run_rank
 
 _KEPT_OUTPUT = 64 << 10
 _CHUNK = 1 << 20
@@ -209,7 +209,7 @@ class CaseRun:
 
     def _left_early(self, rank: RankProcess) -> bool:
         """Whether a rank ended in a way that leaves others waiting: it died, or raised."""
-        if self._fault(rank):
+        if self._fault(rank) or self._read(rank, UNAVAILABLE_FILE):
             return True
         return json.loads((self._folder(rank) / "observation.json").read_text())["exception"] is not None
 
@@ -229,18 +229,25 @@ class CaseRun:
         fault = self._fault(rank)
         if fault and rank.cut and (place := _waiting_place(rank.tail)):
             fault = f"{fault}, in {place}"
-        return RankReport(rank.number, fault, rank.tail, rank.ended_at or time.monotonic())
+        unavailable = self._read(rank, UNAVAILABLE_FILE)
+        return RankReport(rank.number, fault, rank.tail, rank.ended_at or time.monotonic(), unavailable)
+
+    def _read(self, rank: RankProcess, name: str) -> str | None:
+        file = self._folder(rank) / name
+        return file.read_text() if file.exists() else None
 
     def _fault(self, rank: RankProcess) -> str | None:
         if rank.cut:
             return rank.cut
-        folder = self._folder(rank)
-        if (folder / FAULT_FILE).exists():
-            return (folder / FAULT_FILE).read_text()
+        if self._read(rank, UNAVAILABLE_FILE):
+            return None
+        told = self._read(rank, FAULT_FILE)
+        if told:
+            return told
         assert rank.status is not None
         if os.WIFSIGNALED(rank.status):
             return f"was killed by {signal.Signals(os.WTERMSIG(rank.status)).name}"
-        if not (folder / "observation.json").exists():
+        if not (self._folder(rank) / "observation.json").exists():
             return f"exited with status {os.waitstatus_to_exitcode(rank.status)} without an observation"
         return None
 

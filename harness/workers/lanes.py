@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from harness.observe.run import Run
+from harness.observe.run import Run, Unavailable
 from harness.workers import transformer_engine
 
 _COLLECTIVE_TIMEOUT = timedelta(minutes=5)
@@ -43,9 +43,8 @@ class CpuLane:
     def prepare(self) -> None:
         """Settle the environment and answer for Transformer Engine. Call it before any upstream import."""
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(variable, "1")
-        for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        # One thread: the order of a sum must not depend on the host, and a pool of threads does not survive a fork.
+        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             os.environ[variable] = "1"
         # Compiling for the CPU costs seconds per function and gains nothing for one call.
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -86,7 +85,12 @@ class CpuLane:
         """Make a Megatron config runnable on the CPU; each field that changes, or could have, becomes a mask.
 
         Fields the pin does not have are left alone.
+
+        Raises:
+            Unavailable: the config asks for something that has no CPU implementation at all.
         """
+        if getattr(config, "multi_latent_attention", False):
+            raise Unavailable("multi-latent attention needs Transformer Engine's attention; the cpu lane has none")
         owner = type(config).__name__
         for name, forced in _forced_fields(config).items():
             if hasattr(config, name):
@@ -209,9 +213,10 @@ def _translate_calls(run: Run) -> None:
         def __torch_function__(
             self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
         ) -> Any:
+            __tracebackhide__ = True
             arguments = tuple("cpu" if _is_cuda_name(value) else value for value in arguments)
             keywords = {name: "cpu" if _is_cuda_name(value) else value for name, value in (keywords or {}).items()}
-            if function.__name__ == "all_to_all_single":
+            if getattr(function, "__name__", "") == "all_to_all_single":
                 keywords = {
                     name: value.tolist() if name.endswith("split_sizes") and isinstance(value, torch.Tensor) else value
                     for name, value in keywords.items()
@@ -255,6 +260,7 @@ def _device_answers(torch: Any) -> dict[str, Any]:
         "torch.cuda.default_stream": lambda device=None: stream,
         "torch.cuda.current_device": lambda: "cpu",
         "torch.cuda.device_count": lambda: 1,
+        "torch.cuda.mem_get_info": lambda device=None: (0, 0),
         "torch.cuda.set_device": nothing,
         "torch.cuda.synchronize": nothing,
         "torch.cuda.manual_seed": seed,

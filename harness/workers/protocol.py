@@ -103,6 +103,7 @@ class RankReport:
 
     Attributes:
         fault: why there is no observation, in one line, or None.
+        unavailable: what the host or lane lacks for this case, in one line, or None.
         output: the last lines it printed.
         ended_at: when it ended, in seconds of the worker's monotonic clock.
     """
@@ -111,6 +112,7 @@ class RankReport:
     fault: str | None
     output: str
     ended_at: float
+    unavailable: str | None = None
 
 
 @dataclass(frozen=True)

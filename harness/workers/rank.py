@@ -18,12 +18,15 @@ from harness.observe.codec import EncodingError, encode
 from harness.observe.evidence import EntryMonitor, alternatives, missing_fields, missing_functions, missing_tensors
 from harness.observe.exceptions import Roots, observe_exception
 from harness.observe.observation import Observation, entries_of, masks_of, save
-from harness.observe.run import Lane, Run
-from harness.probes.registry import Probe, find_probe
+from harness.observe.run import Lane, Run, Unavailable
+from harness.probes.registry import Probe, ProbeError, find_probe
 from harness.workers.protocol import Request
 
 FAULT_FILE = "fault.txt"
 """What a rank writes, in one line, when it can give no observation."""
+
+UNAVAILABLE_FILE = "unavailable.txt"
+"""What a rank writes, in one line, when the host or lane lacks what the case needs."""
 
 STACKS_SIGNAL = signal.SIGUSR2
 """A rank that gets this prints the Python stacks of all its threads."""
@@ -37,6 +40,8 @@ def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _observe(request, rank, lane, overlay, versions, folder)
+    except Unavailable as error:
+        (folder / UNAVAILABLE_FILE).write_text(str(error))
     except EncodingError as error:
         _fault(folder, f"the observation cannot be encoded: {error}")
     except SystemExit as error:
@@ -64,6 +69,8 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     with EntryMonitor(names) as monitor:
         try:
             tree = probe.function(run, **request.parameters)
+        except (Unavailable, ProbeError):
+            raise
         except Exception as error:  # noqa: BLE001 - whatever upstream raises is an observation
             exception = observe_exception(error, _roots(probe, overlay, scratch))
             traceback.print_exc()

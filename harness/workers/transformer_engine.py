@@ -109,18 +109,16 @@ class _Absence(ModuleType):
 _root = _Absence(_PACKAGE)
 
 
-def _import_with_answers(
-    name: str,
-    globals: dict[str, Any] | None = None,
-    locals: dict[str, Any] | None = None,
-    fromlist: Sequence[str] | None = (),
-    level: int = 0,
-) -> ModuleType:
+def _import_with_answers(name: str, *context: Any) -> ModuleType:
+    """`__import__`; an import statement gives globals, locals, the names wanted, and the level, all by position."""
+    __tracebackhide__ = True
     top, *below = name.split(".")
+    wanted = context[2] if len(context) > 2 else ()
+    level = context[3] if len(context) > 3 else 0
     if level or top != _PACKAGE:
-        return builtins.__import__(name, globals, locals, fromlist or (), level)
+        return builtins.__import__(name, *context)
     module: Any = _root
-    for part in below if fromlist else ():
+    for part in below if wanted else ():
         module = getattr(module, part)
     return module
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.run import Unavailable
 from harness.probes import probe
 
 
@@ -142,3 +143,8 @@ def forces(run: Run) -> Mapping[str, Any]:
     config = run.upstream("toy:build")()
     run.mask("Config.fusion", config.fusion, False)
     return {"x": 1}
+
+
+@probe(returns=("x",))
+def lacks_something(run: Run) -> Mapping[str, Any]:
+    raise Unavailable("needs two accelerators")

@@ -12,7 +12,7 @@ FILE = '''
 from harness.probes import probe
 
 @probe(returns=("x",))
-def shape(run, *, model: str = "qwen3", peft: str = "lora", rank: int = 8, alpha: str = "absent", dtype: str = "absent"):
+def shape(run, *, model="qwen3", peft="lora", rank=8, alpha="absent", dtype="absent"):
     """Shape."""
 
 @probe(returns=("x",))

@@ -55,6 +55,11 @@ def test_a_fault_is_broken_with_its_reason_and_the_next_case_is_fine(shared: Toy
     assert len(shared.events("worker_started")) == 2
 
 
+def test_what_the_host_lacks_is_not_run_with_its_reason(shared: ToyRunner) -> None:
+    judged = shared("lacks_something", layout="dp2").judged
+    assert (judged.verdict, judged.why) == (Verdict.NOT_RUN, "needs two accelerators")
+
+
 def test_the_last_lines_of_output_are_in_the_message(shared: ToyRunner) -> None:
     outcome = shared("exits", limits=LIMITS)
     assert "about to leave" in outcome.message

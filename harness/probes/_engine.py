@@ -1,0 +1,144 @@
+"""verl's Megatron engine, built inside a probe with upstream's own config classes and constructor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from harness.observe.run import MissingSymbol, Run
+from harness.probes._models import write_model_folder
+
+PRELOAD = (
+    "megatron.bridge",
+    "megatron.bridge.training.config",
+    "megatron.bridge.training.utils.config_utils",
+    "megatron.core.dist_checkpointing.strategies.filesystem_async",
+    "mbridge",
+    "torch.utils.serialization.config",
+    "verl.models.mcore.bridge",
+    "verl.models.mcore.mbridge",
+    "verl.utils.megatron.optimizer",
+    "verl.workers.config.megatron_peft",
+    "verl.workers.engine.megatron.transformer_impl",
+)
+"""What every probe that builds an engine lets the worker import."""
+
+_ENGINE = "verl.workers.engine.megatron.transformer_impl:MegatronEngine"
+
+_HOOKS = {
+    "make_megatron_module": "verl.utils.megatron_utils:make_megatron_module",
+    "AutoBridge": "verl.models.mcore.bridge:AutoBridge",
+    "freeze_moe_router": "verl.models.mcore.bridge:freeze_moe_router",
+    "make_value_model": "verl.models.mcore.bridge:make_value_model",
+    "create_ddp_config": "megatron.bridge.training.utils.config_utils:create_ddp_config",
+    "create_peft_hook": "megatron.bridge.peft.utils:create_peft_hook",
+    "load_peft_adapter_checkpoint": "megatron.bridge.peft.utils:load_peft_adapter_checkpoint",
+}
+
+
+def construct_engine(
+    run: Run,
+    hf_config: str,
+    *,
+    dtype: str = "bfloat16",
+    model: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    checkpoint: Mapping[str, Any] | None = None,
+    tokenizer: bool = False,
+) -> Any:
+    """A `MegatronEngine` through its real constructor, with process groups as the run's layout asks.
+
+    Args:
+        hf_config: a shipped model name or the path of a Hugging Face `config.json`.
+        dtype: parameter dtype; `float32`, which verl's config class refuses, is set by hand after construction.
+        model: further fields of `HFModelConfig`.
+        engine: further fields of `McoreEngineConfig`. `vanilla_mbridge` is False on every pin unless given; None leaves
+            it to the pin.
+        checkpoint: fields of `CheckpointConfig`.
+        tokenizer: give the model folder a tokenizer, and let `HFModelConfig` load it.
+    """
+    folder = write_model_folder(run, hf_config, tokenizer=tokenizer)
+    run.lane.start_distributed(run)
+    return run.call(
+        _ENGINE,
+        model_config=run.call(
+            "verl.workers.config:HFModelConfig", path=str(folder), load_tokenizer=tokenizer, **(model or {})
+        ),
+        engine_config=engine_config(run, dtype=dtype, **(engine or {})),
+        optimizer_config=run.call("verl.workers.config:McoreOptimizerConfig", lr=1e-3, total_training_steps=10),
+        checkpoint_config=run.call("verl.trainer.config:CheckpointConfig", **(checkpoint or {})),
+    )
+
+
+def engine_config(run: Run, *, dtype: str = "bfloat16", **fields: Any) -> Any:
+    """A `McoreEngineConfig` with the parallel sizes of the run's layout."""
+    sizes = run.layout.model_parallel_sizes | {"sequence_parallel": run.layout.sequence_parallel}
+    refused = dtype == "float32"
+    chosen = {"vanilla_mbridge": False, "seed": run.seed, "dtype": "bfloat16" if refused else dtype}
+    given = sizes | chosen | fields
+    if given["vanilla_mbridge"] is None:
+        del given["vanilla_mbridge"]
+    config = run.call("verl.workers.config:McoreEngineConfig", **given)
+    if refused:
+        # BaseConfig freezes its fields; MegatronEngine itself has no objection to float32.
+        object.__setattr__(config, "dtype", run.by_hand("McoreEngineConfig.dtype", dtype))
+    return config
+
+
+def resolved_config(engine: Any) -> Any:
+    """The config after `_build_tf_config`: the provider on the Bridge branch, the transformer config on the other."""
+    return engine.tf_config if engine.provider is None else engine.provider
+
+
+def build_module(run: Run, engine: Any) -> list[Any]:
+    """The model chunks of `engine`, built by its real `_build_megatron_module`, which calls `make_megatron_module`.
+
+    Call `engine._build_tf_config()` first.
+    """
+    prepare_build(run, engine)
+    engine.module = engine._build_megatron_module()
+    return list(engine.module)
+
+
+def prepare_build(run: Run, engine: Any) -> None:
+    """After `_build_tf_config`, before a build: let the lane force what it must, and let the bridge load nothing.
+
+    The model folder has no weights; see `harness.probes._weights` for what parameters get instead.
+    """
+    run.lane.force(run, resolved_config(engine))
+    record_provenance(run, engine)
+    for name in ("load_hf_weights", "load_weights"):
+        if hasattr(engine.bridge, name):
+            run.stand_in(f"{type(engine.bridge).__name__}.{name}", "nothing", "weights are set after the build")
+            setattr(engine.bridge, name, lambda *_arguments, **_keywords: None)
+
+
+def initialize(run: Run, engine: Any) -> Any:
+    """Run the engine's whole `initialize`, and return the config as it was when `_build_tf_config` had resolved it."""
+    build_tf_config = engine._build_tf_config
+    resolved: list[Any] = []
+
+    def build_then_prepare() -> None:
+        build_tf_config()
+        resolved.append(copy.deepcopy(resolved_config(engine)))
+        prepare_build(run, engine)
+
+    engine._build_tf_config = build_then_prepare
+    run.stand_in("MegatronEngine._build_tf_config", "itself, then what the lane forces", "initialize goes on to build")
+    engine.initialize()
+    return resolved[0]
+
+
+def record_provenance(run: Run, engine: Any) -> None:
+    """Record where verl's builder, the hooks it uses, and this engine's bridge and config really come from."""
+    run.comes_from("bridge", type(engine.bridge))
+    run.comes_from("resolved_config", type(resolved_config(engine)))
+    for name, reference in _HOOKS.items():
+        try:
+            run.comes_from(name, run.upstream(reference))
+        except MissingSymbol as missing:
+            run.provenance[name] = f"absent: {missing}"
+        except ImportError as broken:
+            # Upstream's own `except ImportError` takes another path here, without a word.
+            run.provenance[name] = f"import fails: {broken}"

@@ -1,0 +1,156 @@
+"""Weights as a function of where they belong, so that stacks and layouts can be compared.
+
+Let `N` be the global name of a parameter (layers and experts counted over all ranks), `S` its global shape, and `k` the
+row-major position of an element within `S`. Its value is
+
+    centre(N) + spread(S) * (2 * frac(phase(N) + k / φ) - 1)
+
+with `phase(N)` the CRC-32 of `N` over 2^32, φ the golden ratio, `centre` 1 for the weights of norms and 0 for all
+else, and `spread` 0.5 / sqrt(last size of `S`). It is computed in float64 and rounded once, to the parameter's dtype.
+Multiples of 1 / φ keep apart as far as possible: the values of a parameter with a million elements still differ in
+float32, so a row that moved is seen.
+
+A rank fills its shard from the global positions it holds. Shards are contiguous along the parameter's partition
+dimension, except for the fused first layer of a gated MLP: there each rank holds its part of the gate, then its part
+of the up projection. (The fused query, key and value layer orders heads by query group; its shards are contiguous.)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.observe.run import HarnessFault
+
+_GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A parameter of this rank and its place in the whole model.
+
+    Attributes:
+        name: global name, free of wrappers.
+        parameter: this rank's shard.
+        dim: dimension along which it is sharded, or None.
+        rank: which shard, of `shards`.
+        blocks: how many equal blocks of the global parameter are sharded one by one (2 for gate and up, else 1).
+    """
+
+    name: str
+    parameter: Any
+    dim: int | None = None
+    rank: int = 0
+    shards: int = 1
+    blocks: int = 1
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole parameter."""
+        shape = list(self.parameter.shape)
+        if self.dim is not None:
+            shape[self.dim] *= self.shards
+        return tuple(shape)
+
+    def global_indices(self, dim: int) -> Any:
+        """Which global indices along `dim` this shard holds, in its own order."""
+        import torch
+
+        size = self.parameter.shape[dim]
+        if dim != self.dim:
+            return torch.arange(size)
+        return torch.arange(size * self.shards).view(self.blocks, self.shards, -1)[:, self.rank].reshape(-1)
+
+
+def fill_parameters(chunks: Sequence[Any]) -> None:
+    """Give every parameter of the model chunks its values; see the module's docstring for the formula."""
+    import torch
+
+    with torch.no_grad():
+        for placed in placed_parameters(chunks):
+            placed.parameter.copy_(_values(placed))
+
+
+def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
+    """Every parameter of this rank with its place in the whole model, wrappers removed, in upstream's order."""
+    from megatron.core import parallel_state
+
+    for chunk in chunks:
+        model = _unwrapped(chunk)
+        layers = _layer_prefixes(model)
+        for name, parameter in model.named_parameters():
+            expert = ".experts." in name
+            placed = Placed(_global_name(model, name, layers), parameter)
+            if getattr(parameter, "tensor_model_parallel", False):
+                group = "expert_tensor_parallel" if expert else "tensor_model_parallel"
+                placed = Placed(
+                    placed.name,
+                    parameter,
+                    dim=parameter.partition_dim,
+                    rank=getattr(parallel_state, f"get_{group}_rank")(),
+                    shards=getattr(parallel_state, f"get_{group}_world_size")(),
+                    blocks=2 if _holds_gate_and_up(model, name, parameter) else 1,
+                )
+            yield placed
+
+
+def _values(placed: Placed) -> Any:
+    import torch
+
+    shape = placed.global_shape
+    position = torch.zeros((), dtype=torch.float64)
+    for dim in range(len(shape)):
+        position = position.unsqueeze(-1) * shape[dim] + placed.global_indices(dim).to(torch.float64)
+    phase = zlib.crc32(placed.name.encode()) / 2**32
+    centre = 1.0 if re.search(r"norm[a-z_.]*weight$", placed.name) else 0.0
+    spread = 0.5 / math.sqrt(shape[-1])
+    return centre + spread * (2 * torch.frac(phase + position * _GOLDEN_FRACTION) - 1)
+
+
+def _unwrapped(chunk: Any) -> Any:
+    while hasattr(chunk, "module"):
+        chunk = chunk.module
+    return chunk
+
+
+def _layer_prefixes(model: Any) -> dict[str, str]:
+    """Local prefixes such as `decoder.layers.0.` with the global ones: pipeline stages count layers from zero."""
+    prefixes = {}
+    for name, module in model.named_modules():
+        stem, _, index = name.rpartition(".")
+        if index.isdigit() and stem.endswith("layers") and isinstance(getattr(module, "layer_number", None), int):
+            prefixes[f"{name}."] = f"{stem}.{module.layer_number - 1}."
+    return prefixes
+
+
+def _global_name(model: Any, name: str, layers: dict[str, str]) -> str:
+    from megatron.core import parallel_state
+
+    if name == "output_layer.weight" and getattr(model, "share_embeddings_and_output_weights", False):
+        return "embedding.word_embeddings.weight"
+    for local, whole in layers.items():
+        if name.startswith(local):
+            name = whole + name.removeprefix(local)
+            break
+    if ".experts." not in name:
+        return name
+    local_experts = model.config.num_moe_experts // parallel_state.get_expert_model_parallel_world_size()
+    first = local_experts * parallel_state.get_expert_model_parallel_rank()
+    renamed, found = re.subn(
+        r"(\.local_experts\.|\.linear_fc[12]\.(?:weight|bias))(\d+)",
+        lambda match: f"{match[1]}{first + int(match[2])}",
+        name,
+    )
+    if found != 1:
+        raise HarnessFault(f"expert parameter {name} holds several experts in one tensor; its layout is not known here")
+    return renamed
+
+
+def _holds_gate_and_up(model: Any, name: str, parameter: Any) -> bool:
+    canonical = ".adapter_gate." in name or ".adapter_up." in name
+    gated = bool(getattr(model.config, "gated_linear_unit", False))
+    return gated and ".linear_fc1." in name and parameter.partition_dim == 0 and not canonical

@@ -1,0 +1,163 @@
+"""How a probe is declared, and how one is found by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class ProbeError(ValueError):
+    """A probe that does not exist, or parameters it does not take."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What proves that a probe looked.
+
+    Attributes:
+        enters: upstream functions that must have been entered, each `package.module:qualified.name`; alternatives
+            are separated by ` | ` where two pins keep one step in different places.
+        returns: dotted paths that must exist in the returned tree (`*` matches one level).
+        tensors: globs over tensor names, each of which must match at least one tensor.
+    """
+
+    enters: tuple[str, ...] = ()
+    returns: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A function that runs inside one stack and returns the tree of what it saw."""
+
+    name: str
+    function: Callable[..., Mapping[str, Any]]
+    evidence: Evidence
+    preload: tuple[str, ...]
+    source: Path
+
+    @property
+    def reference(self) -> str:
+        """What a worker needs to find this probe again: its name, or `file.py::name` outside `harness.probes`."""
+        shipped = self.source.parent == Path(__file__).parent
+        return self.name if shipped else f"{self.source}::{self.name}"
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The keyword parameters a case may give, in the order of the signature."""
+        own = inspect.signature(self.function).parameters
+        return {name: value for name, value in own.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given parameters in the order of the signature, without those equal to their default.
+
+        Raises:
+            ProbeError: a parameter the probe does not take, or a required one that is missing.
+        """
+        unknown = sorted(set(given) - set(self.parameters))
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise ProbeError(f"probe {self.name} takes no parameter {unknown[0]!r}; it takes: {known}")
+        missing = [
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.default is inspect.Parameter.empty and name not in given
+        ]
+        if missing:
+            raise ProbeError(f"probe {self.name} needs {missing[0]}=…; see `parity probes {self.name}`")
+        return {
+            name: given[name]
+            for name, parameter in self.parameters.items()
+            if name in given and not _same(given[name], parameter.default)
+        }
+
+
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)
+
+
+_ATTRIBUTE = "__parity_evidence__"
+
+
+def probe(
+    *,
+    enters: tuple[str, ...] = (),
+    returns: tuple[str, ...] = (),
+    tensors: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Mapping[str, Any]]], Callable[..., Mapping[str, Any]]]:
+    """Declare a function as a probe, with the evidence it must bring back.
+
+    The function takes a `Run` and keyword-only parameters, and returns a mapping with string keys; tensors may stand
+    anywhere in it.
+    """
+    if not (enters or returns or tensors):
+        raise ProbeError("a probe must declare its evidence: enters=, returns= or tensors=")
+
+    def declare(function: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
+        setattr(function, _ATTRIBUTE, Evidence(enters, returns, tensors))
+        return function
+
+    return declare
+
+
+def registered_probes() -> dict[str, Probe]:
+    """Every probe shipped in `harness.probes`, by name, in alphabetical order."""
+    package = importlib.import_module("harness.probes")
+    modules = (
+        importlib.import_module(f"harness.probes.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+    )
+    found = [declared for module in modules for declared in _declared_in(module)]
+    return {declared.name: declared for declared in sorted(found, key=lambda declared: declared.name)}
+
+
+def find_probe(reference: str) -> Probe:
+    """The probe called `reference`, or the one in `file.py::name`.
+
+    Raises:
+        ProbeError: no such probe, file or function.
+    """
+    if "::" not in reference:
+        known = registered_probes()
+        if reference in known:
+            return known[reference]
+        close = get_close_matches(reference, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`parity probes` lists them"
+        raise ProbeError(f"unknown probe {reference!r}; {hint}")
+    file, _, name = reference.partition("::")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise ProbeError(f"probe file {file} does not exist")
+    for declared in _declared_in(_module_from(path)):
+        if declared.name == name:
+            return declared
+    raise ProbeError(f"{file} declares no probe {name!r}")
+
+
+def _module_from(path: Path) -> ModuleType:
+    name = f"parity_probe_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ProbeError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _declared_in(module: ModuleType) -> list[Probe]:
+    source = Path(str(module.__file__)).resolve()
+    preload = tuple(getattr(module, "PRELOAD", ()))
+    return [
+        Probe(name, value, getattr(value, _ATTRIBUTE), preload, source)
+        for name, value in vars(module).items()
+        if hasattr(value, _ATTRIBUTE) and value.__module__ == module.__name__
+    ]
