@@ -126,8 +126,7 @@ class _Server:
             return
         match message:
             case Preload():
-                self._import_for(message.probes)
-                send(connection, self._imported(0.0, ()))
+                send(connection, self._import_for(message.probes) or self._imported(0.0, ()))
             case Request():
                 self._pending.append((message, connection))
 
