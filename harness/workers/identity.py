@@ -43,9 +43,10 @@ def _difference(pin: Pin, found: importlib.metadata.Distribution, overlay: Path)
         return f"found in {location}, not in the overlay"
     if pin.version is not None and found.version != pin.version:
         return f"version {found.version} is installed, {pin.version} is pinned"
-    recorded = json.loads(found.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id")
-    if pin.commit is not None and recorded != pin.commit:
-        return f"commit {recorded} is installed, {pin.commit} is pinned"
+    recorded = json.loads(found.read_text("direct_url.json") or "{}").get("parity", {})
+    for key, pinned in (("commit", pin.commit), ("tree_hash", pin.tree_hash)):
+        if recorded.get(key) != pinned:
+            return f"{key} {recorded.get(key)} is installed, {pinned} is pinned"
     return None
 
 

@@ -150,7 +150,7 @@ class Pool:
             stack=stack.name,
             lane=self._lane,
             overlay=str(stack.overlay),
-            pins=tuple(Pin(pin.distribution, pin.version, pin.commit, pin.dirty) for pin in stack.pins),
+            pins=tuple(Pin(pin.distribution, pin.version, pin.commit, pin.tree_hash) for pin in stack.pins),
             socket=socket,
             ready=str(ready_file),
             owner_pid=self._owner_pid,

@@ -33,7 +33,7 @@ class Pin:
     distribution: str
     version: str | None
     commit: str | None
-    dirty: bool
+    tree_hash: str | None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A worker survives whatever a probe does, says what happened, and the next case is not disturbed."""
 
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,12 +138,30 @@ def test_a_side_imports_once_however_many_cases_it_runs(toy_runner: ToyRunner) -
     assert len(toy_runner.events("worker_started")) == 2
 
 
-def test_a_pin_that_is_not_what_was_asked_for_stops_the_worker(toy_runner: ToyRunner) -> None:
-    metadata = next(toy_runner.runner.sides.new.overlay.glob("toy-*.dist-info")) / "METADATA"
-    metadata.write_text(metadata.read_text().replace("Version: ", "Version: 9"))
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [("METADATA", "Version: ", "Version: 9"), ("direct_url.json", '"tree_hash": "', '"tree_hash": "0')],
+)
+def test_a_pin_that_is_not_what_was_asked_for_stops_the_worker(
+    toy_runner: ToyRunner, file: str, before: str, after: str
+) -> None:
+    metadata = next(toy_runner.runner.sides.new.overlay.glob("toy-*.dist-info")) / file
+    metadata.write_text(metadata.read_text().replace(before, after))
     outcome = toy_runner("config")
     assert outcome.judged.verdict is Verdict.BROKEN
     assert "is pinned" in outcome.judged.why
+
+
+def test_a_checkout_is_accepted_with_its_commit_and_dirt(project: Project) -> None:
+    tree = project.folder / "trees" / "2"
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", str(tree), *words], check=True)
+    project.edit(2, "size: int = 1", "size: int = 2")
+    with running(project) as runner:
+        assert runner("config", size=5).judged.verdict is Verdict.IDENTICAL
+        [pin] = runner.runner.sides.new.pins
+    assert pin.dirty
+    assert pin.commit is not None
 
 
 def test_an_import_from_elsewhere_is_noticed(toy_runner: ToyRunner, project: Project) -> None:
