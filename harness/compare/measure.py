@@ -19,6 +19,7 @@ from harness.compare.elements import Array, is_float
 # does it all: between calls of some 20 µs, two threads spend more on handing each other the interpreter than they win.
 _CHUNK = 1 << 18
 _SHOWN_POSITIONS = 8
+_NEAR = 4096
 _ROWS = 128
 _ROW_SIZES = (1024, 8192)
 # Squares of smaller differences, and sums of smaller squares, are not to be trusted to float32 (smallest normal 1e-38).
@@ -28,7 +29,13 @@ _SMALL_ENERGY = 1e-28
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that is furthest off: NaN or infinity on one side only, else the largest |d|, else the first."""
+    """The element that is furthest off: NaN or infinity on one side only, else the largest |d|, else the first.
+
+    Attributes:
+        old: the old value as text; `new` likewise.
+        distance: |d|, infinite where NaN or infinity is on one side only.
+        magnitude: the largest of |a|, |b| and the root mean square of the old elements around it in its last dimension.
+    """
 
     index: tuple[int, ...]
     old: str
@@ -370,12 +377,20 @@ def _worst(parts: list[_Found], moved: list[int], old: Array, new: Array) -> Wor
     if furthest is None:
         return None
     first = next(part.first for part in parts if part.differing)
-    flat = moved[0] if moved else furthest.furthest if furthest.distance > 0 else first
-    index = _index(old, flat)
+    index = _index(old, moved[0] if moved else furthest.furthest if furthest.distance > 0 else first)
     distance = math.inf if moved else furthest.distance
     values = [complex(side[index]) if side.dtype.kind == "c" else float(side[index]) for side in (old, new)]
-    magnitude = max(abs(value) for value in values)
+    magnitude = max(_rms_around(old, index), *(abs(value) for value in values))
     return Worst(index, str(old[index]), str(new[index]), distance, magnitude)
+
+
+def _rms_around(array: Array, index: tuple[int, ...]) -> float:
+    if not index:
+        return 0.0
+    last = index[-1]
+    near = np.abs(array[index[:-1]][max(0, last - _NEAR) : last + _NEAR]).astype(np.float64)
+    finite = near[np.isfinite(near)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 def _index(array: Array, flat: int) -> tuple[int, ...]:

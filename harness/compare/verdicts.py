@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.compare.ledger import Change, Ledger
-from harness.compare.tensors import tensor_differences
+from harness.compare.tensors import TensorVerdict, compare_tensors
 from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
 from harness.observe.codec import canonical_bytes
 from harness.observe.exceptions import ObservedException
@@ -49,6 +49,8 @@ class Side:
         unavailable: what the host or lane lacks for the case, in one line.
         output: the last lines the side printed.
         seconds: wall time of its case.
+        repeats: further runs of the same case on this side (A/A), each one observation per rank.
+        perturbed: the same with the case's inputs moved by one unit in the last place (see `harness.compare.noise`).
     """
 
     name: str
@@ -59,11 +61,17 @@ class Side:
     unavailable: str | None = None
     output: str = ""
     seconds: float = 0.0
+    repeats: Sequence[Sequence[Observation]] = ()
+    perturbed: Sequence[Sequence[Observation]] = ()
 
     @property
     def exception(self) -> ObservedException | None:
-        """The exception of the lowest rank that raised one."""
-        return next((rank.exception for rank in self.ranks if rank.exception), None)
+        """The exception of the lowest rank that raised one; upstream's before the harness's own.
+
+        A rank that waits for one that raised fails in turn, wherever it stands: that says nothing.
+        """
+        raised = [rank.exception for rank in self.ranks if rank.exception]
+        return min(raised, key=lambda exception: exception.ours, default=None)
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,8 @@ class Judged:
         declared_by: the ledger's changes that were met.
         stale: the ledger's changes that no longer occur.
         masked: fields that the lane forces and in which the sides differ: name, old value, new value.
+        noise: differences of tensors that the measured noise floor allows; not among `differences`.
+        tensors: per rank, every tensor that is not bitwise equal, with its statistics, floor and bounds.
     """
 
     verdict: Verdict
@@ -101,6 +111,8 @@ class Judged:
     declared_by: tuple[Change, ...] = ()
     stale: tuple[Change, ...] = ()
     masked: tuple[Difference, ...] = field(default=())
+    noise: tuple[Difference, ...] = ()
+    tensors: tuple[tuple[TensorVerdict, ...], ...] = ()
 
 
 def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation | None = None) -> Judged:
@@ -115,13 +127,14 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     broken = _broken(old) or _broken(new) or _forced_differently(old, new)
     if broken:
         return Judged(Verdict.BROKEN, broken)
-    if old.exception and new.exception:
-        return _both_raise(old.exception, new.exception, expects)
     changes = ledger.changes_for(case, old.versions, new.versions)
-    differences = _differences(old, new)
+    if old.exception and new.exception:
+        return _both_raise(old.exception, new.exception, expects, changes)
+    tensors = _tensors(old, new)
+    differences, noise = _differences(old, new, tensors), _noise(tensors)
     masked = _masked_differences(old, new)
     undeclared = [found for found in differences if not any(change.describes(found) for change in changes)]
-    met = [change for change in changes if any(change.describes(found) for found in differences)]
+    met = [change for change in changes if any(change.describes(found) for found in [*differences, *noise])]
     stale = [change for change in changes if change not in met and _could_be_seen(change, old, new)]
     judged = Judged(
         Verdict.IDENTICAL,
@@ -131,6 +144,8 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
         declared_by=tuple(met),
         stale=tuple(stale),
         masked=tuple(masked),
+        noise=tuple(noise),
+        tensors=tuple(tuple(tensor for tensor in rank if tensor.kind != "identical") for rank in tensors),
     )
     verdict, why = _outcome(judged)
     return Judged(**{**judged.__dict__, "verdict": verdict, "why": why})
@@ -155,6 +170,9 @@ def _outcome(judged: Judged) -> tuple[Verdict, str]:
         return Verdict.DECLARED, f"{judged.declared_by[0].reason}{more}"
     if judged.masked:
         return Verdict.MASKED, "the lane forces " + ", ".join(str(mask) for mask in judged.masked)
+    if judged.noise:
+        more = f" (+{len(judged.noise) - 1} more)" if len(judged.noise) > 1 else ""
+        return Verdict.WITHIN_NOISE, f"{judged.noise[0]}{more}"
     return Verdict.IDENTICAL, ""
 
 
@@ -163,27 +181,27 @@ def _broken(side: Side) -> str | None:
         return f"{side.name}: {side.fault}"
     if not side.ranks:
         return f"{side.name}: no observation came back"
+    if side.exception and side.exception.ours:
+        kind, where = side.exception.type.rpartition(":")[2], side.exception.origin
+        return f"{side.name}: the harness itself raised {kind}: {side.exception.message} (in {where})"
     for number, rank in enumerate(side.ranks):
-        if rank.exception and rank.exception.ours:
-            kind = rank.exception.type.rpartition(":")[2]
-            return (
-                f"{side.name}: the harness itself raised {kind}: {rank.exception.message} (in {rank.exception.origin})"
-            )
         if rank.missing and not side.exception:
             return f"{side.name}: no evidence on rank {number}: {'; '.join(rank.missing)}"
     return None
 
 
-def _both_raise(old: ObservedException, new: ObservedException, expects: Expectation | None) -> Judged:
-    differences = tuple(
-        Difference(f"exception.{part}", "changed", getattr(old, part), getattr(new, part))
-        for part in ("type", "message", "origin")
-        if getattr(old, part) != getattr(new, part)
-    )
+def _both_raise(
+    old: ObservedException, new: ObservedException, expects: Expectation | None, changes: Sequence[Change]
+) -> Judged:
+    raised = Difference("exception", "changed", describe(old), describe(new))
+    declared = tuple(change for change in changes if change.unsupported and change.describes(raised))
+    if declared:
+        return Judged(Verdict.UNSUPPORTED, declared[0].reason, (raised,), declared_by=declared)
     if expects and expects.meets(old) and expects.meets(new):
-        return Judged(Verdict.UNSUPPORTED, f"both sides raise as expected: {describe(new)}", differences)
-    told = "both raise" if not differences else f"new raises {describe(new)}; old"
-    return Judged(Verdict.BOTH_RAISE, f"{told} {describe(old)}", differences, differences)
+        return Judged(Verdict.UNSUPPORTED, f"both sides raise as expected: {describe(new)}", (raised,))
+    alike = (old.type, old.message, old.origin) == (new.type, new.message, new.origin)
+    why = f"both raise {describe(old)}" if alike else f"old raises {describe(old)}, new raises {describe(new)}"
+    return Judged(Verdict.BOTH_RAISE, why, (raised,), (raised,))
 
 
 def describe(exception: ObservedException | None) -> str:
@@ -193,19 +211,55 @@ def describe(exception: ObservedException | None) -> str:
     return f"{exception.type.rpartition(':')[2]}: {exception.message} (from {exception.origin})"
 
 
-def _differences(old: Side, new: Side) -> list[Difference]:
+def _tensors(old: Side, new: Side) -> list[list[TensorVerdict]]:
+    """Per rank, the verdict of every tensor; nothing where a side raised or has another number of ranks."""
+    if old.exception or new.exception or len(old.ranks) != len(new.ranks):
+        return []
+    return [
+        compare_tensors(
+            ours,
+            theirs,
+            [run[number] for run in old.repeats if number < len(run)],
+            [run[number] for run in old.perturbed if number < len(run)],
+        )
+        for number, (ours, theirs) in enumerate(zip(old.ranks, new.ranks, strict=True))
+    ]
+
+
+def _noise(tensors: list[list[TensorVerdict]]) -> list[Difference]:
+    return _merge(
+        [
+            [found for tensor in rank if tensor.kind == "within_noise" and (found := tensor.difference)]
+            for rank in tensors
+        ]
+    )
+
+
+def _differences(old: Side, new: Side, tensors: list[list[TensorVerdict]]) -> list[Difference]:
     if old.exception or new.exception:
         kind: Kind = "added" if new.exception else "removed"
         return [Difference("exception", kind, describe(old.exception), describe(new.exception))]
     if len(old.ranks) != len(new.ranks):
         return [Difference("ranks", "changed", str(len(old.ranks)), str(len(new.ranks)))]
-    pairs = list(zip(old.ranks, new.ranks, strict=True))
-    return _merge([tree_differences(a.tree, b.tree) + tensor_differences(a, b) for a, b in pairs])
+    return _merge(
+        [
+            _of_trees(ours, theirs)
+            + [found for tensor in rank if tensor.kind == "different" and (found := tensor.difference)]
+            for ours, theirs, rank in zip(old.ranks, new.ranks, tensors, strict=True)
+        ]
+    )
+
+
+def _of_trees(old: Observation, new: Observation) -> list[Difference]:
+    """Differences of the trees, but for tensors that one side lacks, which the tensors' own comparison tells."""
+    names = {f"tensor {name}" for name in {*old.tensors, *new.tensors}}
+    found = tree_differences(old.tree, new.tree)
+    return [difference for difference in found if not {difference.old, difference.new} & names]
 
 
 def _merge(per_rank: list[list[Difference]]) -> list[Difference]:
     """Differences that every rank has, once; the others with their rank before the path."""
-    common = [found for found in per_rank[0] if all(found in rank for rank in per_rank)]
+    common = [found for found in per_rank[0] if all(found in rank for rank in per_rank)] if per_rank else []
     single = [
         Difference(f"rank{number}: {found.path}", found.kind, found.old, found.new)
         for number, rank in enumerate(per_rank)

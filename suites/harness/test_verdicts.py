@@ -85,6 +85,22 @@ def test_two_sides_that_raise_exactly_what_is_expected_are_unsupported() -> None
     assert verdict(observation(raised=BOOM), observation(raised=BOOM), expects=elsewhere)[0] is Verdict.BOTH_RAISE
 
 
+def test_the_ledger_can_declare_what_both_sides_refuse() -> None:
+    text = "ValueError: boom (from verl.utils:build)"
+    both = observation(raised=BOOM)
+    assert verdict(both, both, change("exception", text, text, unsupported=True)) == (Verdict.UNSUPPORTED, "known")
+    assert verdict(both, both, change("exception", text, text))[0] is Verdict.BOTH_RAISE
+    assert verdict(both, both, change("exception", text, "other", unsupported=True))[0] is Verdict.BOTH_RAISE
+
+
+def test_a_rank_that_waits_for_one_that_raised_does_not_hide_it() -> None:
+    waiting = observation(raised=ObservedException("builtins:RuntimeError", "closed", "harness.probes.x:f", True, ""))
+    raised = observation(raised=BOOM)
+    judged = judge("probe", side("old", waiting, raised), side("new", observation(1), observation(1)), Ledger())
+    assert judged.verdict is Verdict.REGRESSION
+    assert "boom" in judged.why
+
+
 def test_an_exception_of_the_harness_itself_is_broken_even_if_alike() -> None:
     ours = ObservedException("builtins:TypeError", "bad", "harness.workers.lanes:answer", True, "")
     kind, why = verdict(observation(raised=ours), observation(raised=ours))
