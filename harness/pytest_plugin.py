@@ -105,9 +105,10 @@ class ParityPlugin:
         if not uses_parity or self._config.option.collectonly or not self._owns:
             return
         probes = tuple(name for name in registered_probes())
+        runner = self.runner  # builds the stacks
         self._progress("importing both stacks …")
         try:
-            self.runner.preload(probes, self._progress)
+            runner.preload(probes, self._progress)
         except WorkerLost as error:
             self._give_up(str(error), 3)
 

@@ -18,7 +18,8 @@ from harness.compare.trees import Difference
 from harness.observe.globs import matches
 
 _CHANGE_KEYS = {"case", "path", "old", "new", "kind", "reason", "class", "link", "unsupported"}
-_CLASSES = ("intended", "upstream_bug", "new_field", "unexplained")
+CLASSES = ("unexplained", "upstream_bug", "intended", "new_field")
+"""What a declared change can be, the one a reader should see first before the others."""
 
 
 class LedgerError(ValueError):
@@ -149,8 +150,8 @@ def _change(table: Mapping[str, Any], where: str) -> Change:
         if not table.get(key):
             raise LedgerError(f"{where} has no {key}")
     cases = tuple([table["case"]] if isinstance(table["case"], str) else table["case"])
-    if "class" not in table or table["class"] not in _CLASSES:
-        raise LedgerError(f"{where}: class must be one of {', '.join(_CLASSES)}")
+    if "class" not in table or table["class"] not in CLASSES:
+        raise LedgerError(f"{where}: class must be one of {', '.join(CLASSES)}")
     if not {"old", "new", "kind"} & set(table):
         raise LedgerError(f"{where} says neither old, new nor kind: what would it accept?")
     if any(set(pattern) <= set("*?") for pattern in cases) and set(table["path"]) <= set("*?"):

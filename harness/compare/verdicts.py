@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.compare.ledger import Change, Ledger
+from harness.compare.ledger import CLASSES, Change, Ledger
 from harness.compare.tensors import TensorVerdict, compare_tensors
 from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
 from harness.observe.codec import canonical_bytes
@@ -167,7 +167,8 @@ def _outcome(judged: Judged) -> tuple[Verdict, str]:
         return Verdict.UNSUPPORTED, next(change.reason for change in judged.declared_by if change.unsupported)
     if judged.declared_by:
         more = f" (+{len(judged.declared_by) - 1} more)" if len(judged.declared_by) > 1 else ""
-        return Verdict.DECLARED, f"{judged.declared_by[0].reason}{more}"
+        worst = min(judged.declared_by, key=lambda change: CLASSES.index(change.class_))
+        return Verdict.DECLARED, f"{worst.reason}{more}"
     if judged.masked:
         return Verdict.MASKED, "the lane forces " + ", ".join(str(mask) for mask in judged.masked)
     if judged.noise:

@@ -51,7 +51,7 @@ def print_run(records: Records, console: Console) -> None:
         style = _STYLES.get(verdict, "bold red")
         table.add_row(Text(case["case"]), Text(verdict, style), f"{case['seconds']:.2f}", Text(_one_line(case)))
     console.print(table)
-    console.print(Text(summary_line(cases), "bold"))
+    console.print(Text(summary_line(cases), "bold"), soft_wrap=True)
     console.print(Text(f"records: {records.file}"), soft_wrap=True)
 
 

@@ -56,8 +56,14 @@ class CpuLane:
         """Do once what each child would otherwise do again. Works in a stack without torch or Megatron-Core."""
         writer = sys.modules.get("megatron.core.dist_checkpointing.strategies.filesystem_async")
         if writer is not None and hasattr(writer, "get_write_results_queue"):
-            # It starts a manager process, which takes seconds and would be started again by every save.
-            writer.get_write_results_queue()
+            # It starts a manager process, which every save would start again, and which imports torch and its
+            # checkpoint package when the first result arrives: seconds that no case should pay.
+            from torch.distributed.checkpoint.metadata import MetadataIndex
+            from torch.distributed.checkpoint.storage import WriteResult
+
+            queue = writer.get_write_results_queue()
+            queue.put([WriteResult(MetadataIndex("warm"), 0, None)])
+            queue.get()
 
     def enter(self, run: Run) -> None:
         """Set up a forked child. Costs nothing where the worker has not imported torch."""
