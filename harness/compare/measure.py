@@ -147,7 +147,7 @@ def _row_size(size: int, last: int) -> int:
 
 @dataclass
 class _Rows:
-    """Sums over the elements of each row, float64: a², d², d, and (a + b)·d."""
+    """Sums over the elements of each row, float64: a², d², d, and a·d."""
 
     energy: Array
     error: Array
@@ -219,7 +219,7 @@ def _look(old: Array, new: Array, start: int, row: int, rows: _Rows, scratch: _S
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         look = _look_at_floats if is_float(old.dtype) else _look_at_integers
         difference = look(old, new, start, row, rows, scratch, found)
-    if found.differing:
+    if found.differing and difference is not None:
         found.first = start + int(unequal.argmax())
         distance = np.abs(difference, out=difference)
         furthest = int(distance.argmax())
@@ -229,13 +229,14 @@ def _look(old: Array, new: Array, start: int, row: int, rows: _Rows, scratch: _S
 
 def _look_at_floats(
     old: Array, new: Array, start: int, row: int, rows: _Rows, scratch: _Scratch, found: _Found
-) -> Array:
+) -> Array | None:
     ours, theirs = _widened(old), _widened(new)
-    difference = np.subtract(theirs, ours, out=scratch.array(0, ours))
-    if _sum_rows(ours, theirs, difference, row, rows, scratch, bool(found.differing)):
-        if found.differing:
-            found.max_ulp = _max_ulp(_bits(old), _bits(new), scratch)
-            found.zero_signs = found.differing - int(np.count_nonzero(difference != 0))
+    difference = np.subtract(theirs, ours, out=scratch.array(0, ours)) if found.differing else None
+    if _sum_rows(ours, difference, row, rows):
+        if difference is not None:
+            found.max_ulp, crossing = _max_ulp(_bits(old), _bits(new), scratch)
+            if crossing:
+                found.zero_signs = found.differing - int(np.count_nonzero(difference != 0))
         return difference
     return _look_at_each(old, new, ours, theirs, start, row, rows, scratch, found)
 
@@ -245,7 +246,7 @@ def _look_at_integers(
 ) -> Array:
     # Exact to 63 bits, and then rounded to float64.
     difference = np.subtract(new.astype(np.int64), old.astype(np.int64)).astype(np.float64)
-    _sum_rows(old.astype(np.float64), new.astype(np.float64), difference, row, rows, scratch, True)
+    _sum_rows(old.astype(np.float64), difference, row, rows)
     found.max_ulp = int(np.abs(difference).max())
     return difference
 
@@ -273,10 +274,10 @@ def _look_at_each(
     found.moved = [start + int(index) for index in np.flatnonzero(special & unequal)[:_SHOWN_POSITIONS]]
     left, right = (np.where(special, 0.0, side).astype(np.float64) for side in (ours, theirs))
     difference = np.subtract(right, left)
-    _sum_rows(left, right, difference, row, rows, scratch, True)
+    _sum_rows(left, difference, row, rows)
     if found.differing:
         bits = [np.where(special, 0, _bits(side)).astype(_bits(side).dtype) for side in (old, new)]
-        found.max_ulp = _max_ulp(bits[0], bits[1], scratch)
+        found.max_ulp, _ = _max_ulp(bits[0], bits[1], scratch)
         found.zero_signs = int(np.count_nonzero(unequal & ~special & (difference == 0)))
     return difference
 
@@ -293,17 +294,15 @@ def _widened(flat: Array) -> Array:
     return flat.astype(np.float32) if flat.itemsize == 2 else flat
 
 
-def _sum_rows(
-    old: Array, new: Array, difference: Array, row: int, rows: _Rows, scratch: _Scratch, differing: bool
-) -> bool:
+def _sum_rows(old: Array, difference: Array | None, row: int, rows: _Rows) -> bool:
     """Add up a chunk by rows; False if NaN, infinity, overflow or underflow make the sums useless."""
     energy = _by_rows(old, old, row, rows.energy)
     narrow = old.dtype == np.float32
-    if not differing:
+    if difference is None:
         return math.isfinite(energy) and (not narrow or energy == 0 or energy > _SMALL_ENERGY)
     error = _by_rows(difference, difference, row, rows.error)
     shift = _by_rows(difference, None, row, rows.shift)
-    scale = _by_rows(np.add(old, new, out=scratch.array(1, old)), difference, row, rows.scale)
+    scale = _by_rows(old, difference, row, rows.scale)
     if not math.isfinite(energy + error + shift + scale):
         return False
     return not narrow or (energy > _SMALL_ENERGY and error > _SMALL_DIFFERENCE**2)
@@ -314,7 +313,7 @@ def _by_rows(left: Array, right: Array | None, row: int, out: Array) -> float:
     whole = left.size // row
     body = left[: whole * row].reshape(whole, row)
     if right is None:
-        out[:whole] = body.sum(axis=1)
+        out[:whole] = np.vecdot(body, np.ones(row, dtype=left.dtype))
         tail = left[whole * row :].sum()
     else:
         out[:whole] = np.vecdot(body, right[: whole * row].reshape(whole, row))
@@ -325,24 +324,26 @@ def _by_rows(left: Array, right: Array | None, row: int, out: Array) -> float:
     return float(out[:whole].sum())
 
 
-def _max_ulp(old: Array, new: Array, scratch: _Scratch) -> int:
-    """Largest distance of float bits, given as integers of the same width, in representable numbers.
+def _max_ulp(old: Array, new: Array, scratch: _Scratch) -> tuple[int, bool]:
+    """Largest distance of float bits, given as integers, in representable numbers; and whether any sign differs.
 
     Of one sign, bits are as ordered as magnitudes; across zero, the distance is the sum of both magnitudes.
     """
     distance = np.abs(np.subtract(old, new, out=scratch.array(1, old)), out=scratch.array(1, old))
     signs = np.bitwise_xor(old, new, out=scratch.array(2, old))
     if signs.min() >= 0:
-        return int(distance.max())
+        return int(distance.max()), False
     crossing = signs < 0
     mask = np.iinfo(old.dtype).max
     magnitudes = (old[crossing] & mask).astype(np.uint64) + (new[crossing] & mask).astype(np.uint64)
-    return max(int(distance[~crossing].max(initial=0)), int(magnitudes.max()))
+    return max(int(distance[~crossing].max(initial=0)), int(magnitudes.max())), True
 
 
 def _summed(parts: list[_Found], rows: _Rows, row: int, old: Array, new: Array) -> Statistics:
     size = old.size * (2 if old.dtype.kind == "c" else 1)
     energy, error = float(rows.energy.sum()), float(rows.error.sum())
+    # (a + b)·d = 2·a·d + d²
+    scale = 2 * rows.scale + rows.error
     moved = [index for part in parts for index in part.moved]
     floor = min(1.0, 16 / row) * energy / max(1, rows.energy.size)
     per_row = np.sqrt(_ratio(rows.error, rows.energy + floor))
@@ -358,8 +359,8 @@ def _summed(parts: list[_Found], rows: _Rows, row: int, old: Array, new: Array) 
         rms=math.sqrt(energy / size) if size else 0.0,
         shift=float(rows.shift.sum()) / size if size else 0.0,
         shift_error=float(np.sqrt(np.square(rows.shift).sum())) / size if size else 0.0,
-        scale=float(rows.scale.sum()) / (2 * energy) if energy else 0.0,
-        scale_error=float(np.sqrt(np.square(rows.scale).sum())) / (2 * energy) if energy else 0.0,
+        scale=float(scale.sum()) / (2 * energy) if energy else 0.0,
+        scale_error=float(np.sqrt(np.square(scale).sum())) / (2 * energy) if energy else 0.0,
         nan=(sum(part.nan[0] for part in parts), sum(part.nan[1] for part in parts)),
         inf=(sum(part.inf[0] for part in parts), sum(part.inf[1] for part in parts)),
         moved=tuple(_index(old, index) for index in moved[:_SHOWN_POSITIONS]),

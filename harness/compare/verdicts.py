@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
 from harness.compare.ledger import CLASSES, Change, Ledger
 from harness.compare.tensors import TensorVerdict, compare_tensors
@@ -13,6 +14,9 @@ from harness.observe.codec import canonical_bytes
 from harness.observe.exceptions import ObservedException
 from harness.observe.globs import matches
 from harness.observe.observation import EncodedMask, Observation
+
+_PROVENANCE = "provenance."
+"""Path of what says where a hook comes from."""
 
 
 class Verdict(StrEnum):
@@ -102,6 +106,7 @@ class Judged:
         masked: fields that the lane forces and in which the sides differ: name, old value, new value.
         noise: differences of tensors that the measured noise floor allows; not among `differences`.
         tensors: per rank, every tensor that is not bitwise equal, with its statistics, floor and bounds.
+        drift: how the old side differs from its golden.
     """
 
     verdict: Verdict
@@ -113,6 +118,7 @@ class Judged:
     masked: tuple[Difference, ...] = field(default=())
     noise: tuple[Difference, ...] = ()
     tensors: tuple[tuple[TensorVerdict, ...], ...] = ()
+    drift: tuple[Difference, ...] = ()
 
 
 def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation | None = None) -> Judged:
@@ -131,50 +137,81 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     if old.exception and new.exception:
         return _both_raise(old.exception, new.exception, expects, changes)
     tensors = _tensors(old, new)
-    differences, noise = _differences(old, new, tensors), _noise(tensors)
-    masked = _masked_differences(old, new)
-    undeclared = [found for found in differences if not any(change.describes(found) for change in changes)]
-    met = [change for change in changes if any(change.describes(found) for found in [*differences, *noise])]
-    stale = [change for change in changes if change not in met and _could_be_seen(change, old, new)]
+    return outcome_of(
+        _differences(old, new, tensors),
+        [change for change in changes if _could_be_seen(change, old, new)],
+        masked=_masked_differences(old, new),
+        noise=_noise(tensors),
+        moved=_moved(old, new),
+        tensors=tensors,
+    )
+
+
+def outcome_of(
+    differences: Sequence[Difference],
+    changes: Sequence[Change],
+    *,
+    masked: Sequence[Difference] = (),
+    noise: Sequence[Difference] = (),
+    moved: Sequence[Difference] = (),
+    tensors: Sequence[Sequence[TensorVerdict]] = (),
+) -> Judged:
+    """The verdict on differences, given the changes that the ledger declares and that could be seen.
+
+    Args:
+        moved: hooks and functions that come from another module (`provenance.…`). Declared, they do not keep a case
+            from being identical: what came out is; undeclared, they are a regression.
+    """
+    found = [*differences, *moved]
+    met = [change for change in changes if any(change.describes(item) for item in [*found, *noise])]
     judged = Judged(
         Verdict.IDENTICAL,
         "",
-        differences=tuple(differences),
-        undeclared=tuple(undeclared),
+        differences=tuple(found),
+        undeclared=tuple(item for item in found if not any(change.describes(item) for change in changes)),
         declared_by=tuple(met),
-        stale=tuple(stale),
+        stale=tuple(change for change in changes if change not in met),
         masked=tuple(masked),
         noise=tuple(noise),
         tensors=tuple(tuple(tensor for tensor in rank if tensor.kind != "identical") for rank in tensors),
     )
     verdict, why = _outcome(judged)
-    return Judged(**{**judged.__dict__, "verdict": verdict, "why": why})
+    return replace(judged, verdict=verdict, why=why)
 
 
 def _could_be_seen(change: Change, old: Side, new: Side) -> bool:
-    """Where a side raised, only differences of exceptions can be seen."""
+    """Where a side raised, only exceptions can be seen; where a hook plays no part, not where it comes from."""
+    if change.path.startswith(_PROVENANCE):
+        names = {*chain(*(_comparable(old, new)))}
+        return any(matches(change.path, f"{_PROVENANCE}{name}") for name in names)
     return not (old.exception or new.exception) or change.path.startswith("exception")
 
 
 def _outcome(judged: Judged) -> tuple[Verdict, str]:
     if judged.undeclared:
-        more = f" (+{len(judged.undeclared) - 1} more)" if len(judged.undeclared) > 1 else ""
-        return Verdict.REGRESSION, f"{judged.undeclared[0]}{more}"
+        return Verdict.REGRESSION, _first(judged.undeclared)
     if judged.stale:
         change = judged.stale[0]
-        return (Verdict.STALE, f"declared, but no longer occurs: {change.path} ({change.reason})")
-    if any(change.unsupported for change in judged.declared_by):
-        return Verdict.UNSUPPORTED, next(change.reason for change in judged.declared_by if change.unsupported)
-    if judged.declared_by:
-        more = f" (+{len(judged.declared_by) - 1} more)" if len(judged.declared_by) > 1 else ""
-        worst = min(judged.declared_by, key=lambda change: CLASSES.index(change.class_))
-        return Verdict.DECLARED, f"{worst.reason}{more}"
+        return Verdict.STALE, f"declared, but no longer occurs: {change.path} ({change.reason})"
+    declared = [change for change in judged.declared_by if not change.path.startswith(_PROVENANCE)]
+    if any(change.unsupported for change in declared):
+        return Verdict.UNSUPPORTED, next(change.reason for change in declared if change.unsupported)
+    if declared:
+        return Verdict.DECLARED, _first([change.reason for change in sorted(declared, key=_rank_of_class)])
     if judged.masked:
         return Verdict.MASKED, "the lane forces " + ", ".join(str(mask) for mask in judged.masked)
     if judged.noise:
-        more = f" (+{len(judged.noise) - 1} more)" if len(judged.noise) > 1 else ""
-        return Verdict.WITHIN_NOISE, f"{judged.noise[0]}{more}"
+        return Verdict.WITHIN_NOISE, _first(judged.noise)
     return Verdict.IDENTICAL, ""
+
+
+def _rank_of_class(change: Change) -> int:
+    return CLASSES.index(change.class_)
+
+
+def _first(items: Sequence[object]) -> str:
+    """The first of some, and how many more there are."""
+    return f"{items[0]} (+{len(items) - 1} more)" if len(items) > 1 else f"{items[0]}"
 
 
 def _broken(side: Side) -> str | None:
@@ -228,7 +265,7 @@ def _tensors(old: Side, new: Side) -> list[list[TensorVerdict]]:
 
 
 def _noise(tensors: list[list[TensorVerdict]]) -> list[Difference]:
-    return _merge(
+    return merge_ranks(
         [
             [found for tensor in rank if tensor.kind == "within_noise" and (found := tensor.difference)]
             for rank in tensors
@@ -242,7 +279,7 @@ def _differences(old: Side, new: Side, tensors: list[list[TensorVerdict]]) -> li
         return [Difference("exception", kind, describe(old.exception), describe(new.exception))]
     if len(old.ranks) != len(new.ranks):
         return [Difference("ranks", "changed", str(len(old.ranks)), str(len(new.ranks)))]
-    return _merge(
+    return merge_ranks(
         [
             _of_trees(ours, theirs)
             + [found for tensor in rank if tensor.kind == "different" and (found := tensor.difference)]
@@ -258,7 +295,7 @@ def _of_trees(old: Observation, new: Observation) -> list[Difference]:
     return [difference for difference in found if not {difference.old, difference.new} & names]
 
 
-def _merge(per_rank: list[list[Difference]]) -> list[Difference]:
+def merge_ranks(per_rank: list[list[Difference]]) -> list[Difference]:
     """Differences that every rank has, once; the others with their rank before the path."""
     common = [found for found in per_rank[0] if all(found in rank for rank in per_rank)] if per_rank else []
     single = [
@@ -268,6 +305,25 @@ def _merge(per_rank: list[list[Difference]]) -> list[Difference]:
         if found not in common
     ]
     return common + single
+
+
+def _provenance(side: Side) -> dict[str, str]:
+    return {name: place for rank in side.ranks for name, place in rank.provenance.items()}
+
+
+def _comparable(old: Side, new: Side) -> tuple[dict[str, str], dict[str, str]]:
+    """Where the hooks of each side come from; where a side raised, only those that both had come to."""
+    ours, theirs = _provenance(old), _provenance(new)
+    if not (old.exception or new.exception):
+        return ours, theirs
+    both = ours.keys() & theirs.keys()
+    return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
+
+
+def _moved(old: Side, new: Side) -> list[Difference]:
+    """Hooks and functions that come from another module on the new side."""
+    found = tree_differences(*_comparable(old, new))
+    return [replace(item, path=f"{_PROVENANCE}{item.path}") for item in found]
 
 
 def _masks(side: Side) -> dict[str, EncodedMask]:

@@ -17,11 +17,12 @@ BOOM = ObservedException("builtins:ValueError", "boom", "verl.utils:build", Fals
 def observation(
     tree: Any = None,
     *,
+    hooks: dict[str, str] | None = None,
     raised: ObservedException | None = None,
     missing: tuple[str, ...] = (),
     masks: tuple[EncodedMask, ...] = (),
 ) -> Observation:
-    return Observation(encode(tree).tree, {}, raised, (), missing, masks, {}, {}, 0.0)
+    return Observation(encode(tree).tree, {}, raised, (), missing, masks, {}, hooks or {}, 0.0)
 
 
 def side(name: str, *ranks: Observation, fault: str | None = None) -> Side:
@@ -140,6 +141,21 @@ def test_a_difference_on_every_rank_is_told_once_and_on_one_rank_with_its_number
     third = observation({"a": 2, "b": 2})
     judged = judge("probe", side("old", same, same), side("new", other, third), Ledger())
     assert [str(found) for found in judged.differences] == ["a: 1 → 2", "rank1: b: 1 → 2"]
+
+
+def test_a_hook_that_comes_from_elsewhere_is_a_regression_unless_declared() -> None:
+    ours, theirs = observation(1, hooks={"hook": "verl:f"}), observation(1, hooks={"hook": "bridge:f"})
+    assert verdict(ours, theirs) == (Verdict.REGRESSION, "provenance.hook: 'verl:f' → 'bridge:f'")
+    declared = change("provenance.hook", "'verl:f'", "'bridge:f'")
+    assert verdict(ours, theirs, declared) == (Verdict.IDENTICAL, "")
+    assert verdict(ours, ours, declared)[0] is Verdict.STALE
+    assert verdict(observation(1), observation(1), declared)[0] is Verdict.IDENTICAL
+
+
+def test_where_a_side_raised_only_hooks_that_both_had_come_to_are_compared() -> None:
+    ours, theirs = observation(hooks={"a": "x", "b": "y"}), observation(raised=BOOM, hooks={"a": "z"})
+    judged = judge("probe", side("old", ours), side("new", theirs), Ledger())
+    assert [found.path for found in judged.differences] == ["exception", "provenance.a"]
 
 
 @pytest.mark.parametrize("kind", Verdict)
