@@ -17,6 +17,7 @@ from rich.console import Console
 
 from harness.cases import make_case
 from harness.compare import Expectation, LedgerError, Verdict, load_ledger
+from harness.goldens import GoldenStore
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
 from harness.report import Records, latest_cases, print_run
@@ -46,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--base", metavar="PYTHON", help="`current` or an interpreter to use instead of the locked base")
     group.addoption("--clone", action="append", default=[], metavar="NAME=DIR", help="local clone for git pins of NAME")
     group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
+    group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
+    group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
     group.addoption("--ledger", metavar="FILE", help="ledger of declared changes (default: golden/declared.toml)")
 
 
@@ -84,9 +87,18 @@ class ParityPlugin:
         except StackError as error:
             self._give_up(str(error), error.exit_code)
         owner = self._shared["owner"] if self._shared else os.getpid()
-        runner = Runner(self.folder, sides, ledger, owner, Limits(seconds=option.case_seconds))
+        runner = Runner(
+            self.folder,
+            sides,
+            ledger,
+            owner,
+            Limits(seconds=option.case_seconds),
+            goldens=GoldenStore(self._config.rootpath / "golden" / "cpu"),
+            golden_only=option.golden_only,
+        )
         if self._owns:
-            runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new)})
+            selected = {"options": asdict(selection), "filters": self._filters()}
+            runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new), **selected})
         return runner
 
     def claim(self, case: str, test: str) -> None:
@@ -172,6 +184,13 @@ class ParityPlugin:
         if all(case["verdict"] == Verdict.NOT_RUN for case in latest_cases(records)):
             terminalreporter.write_line("no case ran: the run fails", red=True)
 
+    def _filters(self) -> list[str]:
+        """What keeps this run from being all of its suites."""
+        option = self._config.option
+        names = ("keyword", "markexpr", "deselect", "lf", "last_failed", "maxfail", "stepwise", "golden_only")
+        chosen = [name for name in names if getattr(option, name, None)]
+        return [*chosen, *(argument for argument in self._config.args if "::" in argument or argument.endswith(".py"))]
+
     def _shared_run_started(self) -> bool:
         return "folder" in self.__dict__ and (self.folder / "workers").exists()
 
@@ -217,7 +236,8 @@ class Parity:
         self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
         if outcome.judged.verdict is Verdict.NOT_RUN:
             pytest.skip(outcome.judged.why)
-        if outcome.judged.verdict.fails:
+        drifted = outcome.judged.verdict is Verdict.DRIFT and self._request.config.option.strict_goldens
+        if outcome.judged.verdict.fails or drifted:
             pytest.fail(outcome.message, pytrace=False)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.cases import Case
 from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge
+from harness.goldens import Golden, GoldenError, GoldenStore, golden_differences, judge_golden_only, with_golden
 from harness.layouts import layout_named
 from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
@@ -26,6 +27,9 @@ from harness.workers.protocol import Limits, Reply, Request
 
 _OUTPUT_LINES = 15
 _DIFFERENCE_LINES = 30
+_TENSOR_RECORDS = 20
+_REPEATS = 2
+"""How often the old side runs again where a tensor differs; with the first run that is three (A/A)."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,19 @@ class Outcome:
 
     case: Case
     judged: Judged
-    old: Side
-    new: Side
+    sides: Mapping[str, Side]
     seconds: float
     options: str = ""
+
+    @property
+    def old(self) -> Side:
+        """What the old side gave; a run against goldens alone has none."""
+        return self.sides["old"]
+
+    @property
+    def new(self) -> Side:
+        """What the new side gave."""
+        return self.sides["new"]
 
     @property
     def message(self) -> str:
@@ -57,7 +70,7 @@ class Outcome:
         if len(undeclared) > _DIFFERENCE_LINES:
             lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
         lines += [f"  stale: {change.path} ({change.reason})" for change in self.judged.stale]
-        for side in (self.old, self.new):
+        for side in self.sides.values():
             if self.judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE) and side.output.strip():
                 last = side.output.strip().splitlines()[-_OUTPUT_LINES:]
                 lines += [f"  last output of {side.name} ({side.stack}):", *(f"    {line}" for line in last)]
@@ -66,7 +79,7 @@ class Outcome:
     @property
     def misused(self) -> bool:
         """Whether the probe refused a value that the user gave."""
-        return any((side.fault or "").startswith(f"{ProbeError.__name__}: ") for side in (self.old, self.new))
+        return any((side.fault or "").startswith(f"{ProbeError.__name__}: ") for side in self.sides.values())
 
     @property
     def command(self) -> str:
@@ -103,15 +116,30 @@ class Runner:
     """
 
     def __init__(
-        self, folder: Path, sides: Sides, ledger: Ledger, owner_pid: int, limits: Limits | None = None
+        self,
+        folder: Path,
+        sides: Sides,
+        ledger: Ledger,
+        owner_pid: int,
+        limits: Limits | None = None,
+        *,
+        goldens: GoldenStore | None = None,
+        golden_only: bool = False,
     ) -> None:
         self.sides = sides
         self.records = Records(folder)
         self._folder = folder
         self._ledger = ledger
         self._limits = limits or Limits()
+        self._goldens = goldens
+        self._golden_only = golden_only
         self._pool = Pool(folder / "workers", "cpu", owner_pid, self.records.write)
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="side")
+
+    @property
+    def _stacks(self) -> dict[str, BuiltStack]:
+        both = {"old": self.sides.old, "new": self.sides.new}
+        return {"new": both["new"]} if self._golden_only else both
 
     def preload(self, probes: tuple[str, ...], progress: Callable[[str], None]) -> None:
         """Import both stacks at the same time, before the first case.
@@ -119,7 +147,7 @@ class Runner:
         Raises:
             WorkerLost: a worker cannot start.
         """
-        stacks = {self.sides.old.key: self.sides.old, self.sides.new.key: self.sides.new}
+        stacks = {stack.name: stack for stack in self._stacks.values()}
         jobs = {stack.name: self._threads.submit(self._pool.preload, stack, probes) for stack in stacks.values()}
         for name, job in jobs.items():
             imported = job.result()
@@ -128,13 +156,13 @@ class Runner:
     def run(self, case: Case, expects: Expectation | None = None, limits: Limits | None = None) -> Outcome:
         """Run a case on both sides at the same time, judge it and record it."""
         started = time.monotonic()
+        limits = limits or self._limits
         jobs = {
-            name: self._threads.submit(self._side, name, stack, case, limits or self._limits)
-            for name, stack in (("old", self.sides.old), ("new", self.sides.new))
+            name: self._threads.submit(self._side, name, stack, case, limits) for name, stack in self._stacks.items()
         }
-        old, new = jobs["old"].result(), jobs["new"].result()
-        judged = self._judged(case, old, new, expects)
-        outcome = Outcome(case, judged, old, new, time.monotonic() - started, self.sides.options)
+        sides = {name: job.result() for name, job in jobs.items()}
+        judged = self._judged(case, sides, expects, limits)
+        outcome = Outcome(case, judged, sides, time.monotonic() - started, self.sides.options)
         self.records.write("case", _case_record(outcome))
         return outcome
 
@@ -147,17 +175,38 @@ class Runner:
         self._pool.stop()
         self.close()
 
-    def _judged(self, case: Case, old: Side, new: Side, expects: Expectation | None) -> Judged:
+    def _judged(self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits) -> Judged:
         try:
-            return judge(case.id, old, new, self._ledger, expects)
-        except ObservationError as error:
+            golden = self._goldens.read(case.slug) if self._goldens else None
+            if self._golden_only:
+                return _against_golden(case, golden, sides["new"], self._ledger)
+            judged = judge(case.id, sides["old"], sides["new"], self._ledger, expects)
+            if judged.tensors and judged.verdict is Verdict.REGRESSION:
+                judged = judge(
+                    case.id, self._with_floor(case, sides["old"], limits), sides["new"], self._ledger, expects
+                )
+            if golden is None or golden.versions != sides["old"].versions:
+                return judged
+            return with_golden(judged, *(golden_differences(golden, sides[name].ranks) for name in ("old", "new")))
+        except (ObservationError, GoldenError) as error:
             return Judged(Verdict.BROKEN, str(error))
 
-    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits) -> Side:
+    def _with_floor(self, case: Case, old: Side, limits: Limits) -> Side:
+        """The old side with further runs of it, which give a noise floor: as it was, and with perturbed inputs."""
+        stack = self.sides.old
+        repeats = [self._side(f"old-repeat{number}", stack, case, limits) for number in range(1, _REPEATS + 1)]
+        moved = self._side("old-perturbed", stack, case, limits, perturbed=True)
+        return replace(
+            old,
+            repeats=[side.ranks for side in repeats if side.ranks],
+            perturbed=[moved.ranks] if moved.ranks and not moved.exception else [],
+        )
+
+    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *, perturbed: bool = False) -> Side:
         folder = self._folder / "cases" / case.slug / name
         shutil.rmtree(folder, ignore_errors=True)
         versions = {pin.distribution: pin.version or "0+unknown" for pin in stack.pins}
-        request = Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), limits)
+        request = Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), limits, perturbed)
         try:
             reply = self._pool.run(stack, request)
         except WorkerLost as error:
@@ -173,6 +222,16 @@ class Runner:
         except ObservationError as error:
             return replace(side, fault=str(error))
         return replace(side, ranks=ranks)
+
+
+def _against_golden(case: Case, golden: Golden | None, new: Side, ledger: Ledger) -> Judged:
+    if new.fault:
+        return Judged(Verdict.BROKEN, f"new: {new.fault}")
+    if new.unavailable:
+        return Judged(Verdict.NOT_RUN, new.unavailable)
+    if golden is None:
+        return Judged(Verdict.NOT_RUN, "no golden; after a run of both sides, type `parity golden new`")
+    return judge_golden_only(golden, case.id, new.ranks, new.versions, ledger)
 
 
 def _typed(value: Any) -> str:
@@ -207,8 +266,15 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         "declared_by": [asdict(change) for change in judged.declared_by],
         "stale": [asdict(change) for change in judged.stale],
         "masked": [asdict(mask) for mask in judged.masked],
-        "sides": [_side_record(side) for side in (outcome.old, outcome.new)],
-        "evidence": all(_proven(side.ranks) for side in (outcome.old, outcome.new)),
+        "drift": [asdict(difference) for difference in judged.drift],
+        "tensors": [
+            {"rank": rank, "kind": tensor.kind, "message": tensor.message}
+            for rank, tensors in enumerate(judged.tensors)
+            for tensor in tensors[:_TENSOR_RECORDS]
+        ],
+        "slug": outcome.case.slug,
+        "sides": [_side_record(side) for side in outcome.sides.values()],
+        "evidence": all(_proven(side.ranks) for side in outcome.sides.values()),
         "host": os.uname().nodename,
     }
 

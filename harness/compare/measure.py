@@ -15,9 +15,10 @@ import numpy as np
 
 from harness.compare.elements import Array, is_float
 
-# Bytes of each tensor that are looked at together: they and what is computed from them fit a core's cache. One thread
-# does it all: between calls of some 20 µs, two threads spend more on handing each other the interpreter than they win.
-_CHUNK = 1 << 18
+# Bytes of each tensor that are looked at together: few enough to stay in cache, many enough for numpy's calls to be
+# cheap. One thread does it all: between calls of some 20 µs, two spend more on handing each other the interpreter than
+# they win.
+_CHUNK = 1 << 19
 _SHOWN_POSITIONS = 8
 _NEAR = 4096
 _ROWS = 128

@@ -81,6 +81,7 @@ class Run:
     Attributes:
         folder: the case's own scratch folder, shared by its ranks, empty at the start.
         seed: the seed a probe must use for anything random.
+        perturbed: whether to move every float input by one unit in the last place (see `harness.compare.noise`).
     """
 
     lane: Lane
@@ -89,6 +90,7 @@ class Run:
     world_size: int
     folder: Path
     seed: int = 1234
+    perturbed: bool = False
     masks: list[Mask] = field(default_factory=list)
     stand_ins: list[StandIn] = field(default_factory=list)
     set_by_hand: dict[str, Any] = field(default_factory=dict)

@@ -66,13 +66,19 @@ class Placed:
         return torch.arange(size * self.shards).view(self.blocks, self.shards, -1)[:, self.rank].reshape(-1)
 
 
-def fill_parameters(chunks: Sequence[Any]) -> None:
-    """Give every parameter of the model chunks its values; see the module's docstring for the formula."""
+def fill_parameters(chunks: Sequence[Any], *, perturbed: bool = False) -> None:
+    """Give every parameter of the model chunks its values; see the module's docstring for the formula.
+
+    Args:
+        perturbed: move each value by one unit in the last place, up or down as its global position says.
+    """
     import torch
 
     with torch.no_grad():
         for placed in placed_parameters(chunks):
             placed.parameter.copy_(_values(placed))
+            if perturbed:
+                placed.parameter.copy_(torch.nextafter(placed.parameter, _directions(placed)))
 
 
 def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
@@ -98,13 +104,30 @@ def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
             yield placed
 
 
-def _values(placed: Placed) -> Any:
+def _positions(placed: Placed) -> Any:
+    """Row-major positions within the whole parameter of the elements that this rank holds."""
     import torch
 
     shape = placed.global_shape
     position = torch.zeros((), dtype=torch.float64)
     for dim in range(len(shape)):
         position = position.unsqueeze(-1) * shape[dim] + placed.global_indices(dim).to(torch.float64)
+    return position
+
+
+def _directions(placed: Placed) -> Any:
+    """Plus or minus infinity for each element, without a pattern that a sum could see."""
+    import torch
+
+    upwards = torch.frac(_positions(placed) * math.sqrt(2)) < 0.5
+    return torch.where(upwards, math.inf, -math.inf).to(placed.parameter.dtype)
+
+
+def _values(placed: Placed) -> Any:
+    import torch
+
+    shape = placed.global_shape
+    position = _positions(placed)
     phase = zlib.crc32(placed.name.encode()) / 2**32
     centre = 1.0 if re.search(r"norm[a-z_.]*weight$", placed.name) else 0.0
     spread = 0.5 / math.sqrt(shape[-1])

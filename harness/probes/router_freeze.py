@@ -76,7 +76,7 @@ def router_freeze(
     else:
         _wrap.make_module(run, engine, is_value_model=value_model, wrap_with_ddp=False)
         returned = _freeze(run, engine.module, given, without_mlp=first_layer == "without_mlp")
-    fill_parameters(engine.module)
+    fill_parameters(engine.module, perturbed=run.perturbed)
     requires_grad = {name: parameter.requires_grad for name, parameter in _wrap.named_parameters(engine.module)}
     return {"requires_grad": requires_grad, "returned": returned, **_wrap.forward_backward(run, engine.module)}
 

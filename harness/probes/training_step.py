@@ -57,7 +57,7 @@ def training_step(
     engine._build_tf_config()
     chunks = _engine.build_module(run, engine)
     if not seeded_init:
-        fill_parameters(chunks)
+        fill_parameters(chunks, perturbed=run.perturbed)
     before = _training.parameters(chunks)
     engine.optimizer = engine._build_optimizer()
     engine.optimizer_zero_grad()

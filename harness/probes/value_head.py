@@ -54,7 +54,7 @@ def value_head(
     else:
         _wrap.make_module(run, engine, wrap_with_ddp=False)
         returned = _apply_hook(run, engine)
-    fill_parameters(engine.module)
+    fill_parameters(engine.module, perturbed=run.perturbed)
     seen = _wrap.forward_backward(run, engine.module)
     return {"parameters": _wrap.described_parameters(engine.module), "returned": returned, **seen}
 
@@ -78,7 +78,7 @@ def _bare_head(run: Run, head: Any, dtype: str) -> Mapping[str, Any]:
     run.upstream("megatron.core.parallel_state:initialize_model_parallel")(**run.layout.model_parallel_sizes)
     layer = head(input_size=64, output_size=1, sequence_parallel=run.layout.sequence_parallel)
     layer.to(getattr(torch, dtype))
-    fill_parameters([layer])
+    fill_parameters([layer], perturbed=run.perturbed)
     sequence, batch = 8, 2
     whole = torch.linspace(-1.0, 1.0, sequence * batch * 64).reshape(sequence, batch, 64).to(layer.weight.dtype)
     parts = run.layout.tensor_model_parallel_size if run.layout.sequence_parallel else 1

@@ -50,7 +50,9 @@ class Pool:
     owner (the run's main process) stops them all.
     """
 
-    def __init__(self, folder: Path, lane: str, owner_pid: int, event: Event) -> None:
+    def __init__(self, folder: Path, lane: str, owner_pid: int, event: Event, *, other_order: bool = False) -> None:
+        """Workers in `folder`; with `other_order` they import in reverse and have another hash seed."""
+        self._other_order = other_order
         self._folder = folder
         self._lane = lane
         self._owner_pid = owner_pid
@@ -154,6 +156,7 @@ class Pool:
             socket=socket,
             ready=str(ready_file),
             owner_pid=self._owner_pid,
+            reverse_imports=self._other_order,
         )
         spec_file = self._file(stack, "spec")
         spec_file.write_text(spec.dumps())
@@ -194,7 +197,7 @@ class Pool:
         return {
             **kept,
             "PYTHONPATH": os.pathsep.join([str(stack.overlay), str(_code(self._folder))]),
-            "PYTHONHASHSEED": "0",
+            "PYTHONHASHSEED": "4242" if self._other_order else "0",
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -47,6 +47,7 @@ class WorkerSpec:
     socket: str
     ready: str
     owner_pid: int
+    reverse_imports: bool = False
 
     @classmethod
     def loads(cls, text: str) -> WorkerSpec:
@@ -81,6 +82,7 @@ class Request:
     Attributes:
         probe: reference of the probe, see `Probe.reference`.
         folder: where the ranks put their observations (`rank0`, `rank1`, …) and output.
+        perturbed: whether the probe moves its float inputs by one unit in the last place.
     """
 
     probe: str
@@ -88,6 +90,7 @@ class Request:
     layout: str
     folder: str
     limits: Limits
+    perturbed: bool = False
 
 
 @dataclass(frozen=True)

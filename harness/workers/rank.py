@@ -17,6 +17,7 @@ from harness.layouts import layout_named
 from harness.observe.codec import EncodingError, encode
 from harness.observe.evidence import EntryMonitor, alternatives, missing_fields, missing_functions, missing_tensors
 from harness.observe.exceptions import Roots, observe_exception
+from harness.observe.host import host_class
 from harness.observe.observation import Observation, entries_of, masks_of, save
 from harness.observe.run import Lane, Run, Unavailable
 from harness.probes.registry import Probe, ProbeError, find_probe
@@ -59,7 +60,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     layout = layout_named(request.layout)
     scratch = Path(request.folder) / "scratch"
     scratch.mkdir(exist_ok=True)
-    run = Run(lane, layout, rank, layout.world_size, scratch)
+    run = Run(lane, layout, rank, layout.world_size, scratch, perturbed=request.perturbed)
     before = set(sys.modules)
     names = [name for requirement in probe.evidence.enters for name in alternatives(requirement)]
     tree: Mapping[str, Any] | None = None
@@ -89,6 +90,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
             "stand_ins": [asdict(entry) for entry in run.stand_ins],
             "set_by_hand": encode(run.set_by_hand).tree,
             "python": sys.version.split()[0],
+            "host": host_class(),
             "versions": dict(versions),
         },
         provenance=dict(run.provenance),

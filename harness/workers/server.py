@@ -204,7 +204,7 @@ class _Server:
         if not asked and not late:
             return None
         started = time.perf_counter()
-        for name in [*sorted(asked), *sorted(late)]:
+        for name in [*sorted(asked, reverse=self._spec.reverse_imports), *sorted(late)]:
             self._import(name)
         self._preloaded |= asked
         self._wanted.clear()
