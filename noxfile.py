@@ -47,6 +47,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def bench(session: nox.Session) -> None:
+    """Measure what comparing tensors costs, as ratios within one run; `-- --gigabytes 4` for two large observations."""
+    _prepare(session)
+    session.run("python", "suites/bench/comparison.py", *session.posargs)
+
+
+@nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
     _prepare(session)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,8 @@ from rich.markup import escape
 
 from harness.cases import Case, make_case
 from harness.compare import LedgerError, Verdict, load_ledger
+from harness.golden_verbs import GoldenDesk
+from harness.goldens import GoldenError, GoldenStore
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
@@ -34,6 +37,10 @@ app = typer.Typer(
 )
 stacks_app = typer.Typer(help="Stacks: named sets of pins that can run.", no_args_is_help=True)
 app.add_typer(stacks_app, name="stacks")
+golden_app = typer.Typer(
+    help="Goldens: observations of the old stack kept under golden/. A run never writes one.", no_args_is_help=True
+)
+app.add_typer(golden_app, name="golden")
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -59,7 +66,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
-    except (ProbeError, UnknownLayoutError, LedgerError, RecordsError) as error:
+    except (ProbeError, UnknownLayoutError, LedgerError, RecordsError, GoldenError) as error:
         _fail(str(error), USAGE)
     except StackError as error:
         _fail(str(error), error.exit_code)
@@ -178,6 +185,85 @@ def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
         told = "; ".join(f"{module}: {why}" for module, why in imported.failed.items())
         console.print(f"{escape(name)}: {escape(told) or 'ok'} ({imported.modules} modules, {imported.seconds:.0f} s)")
     raise typer.Exit(int(failed))
+
+
+RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
+
+
+@golden_app.command("status")
+def golden_status(run: RunFolder = None) -> None:
+    """Say where every case of the latest run stands: same, drift, missing, other pins, orphan."""
+    states = _desk(run).status()
+    for state in states:
+        if state.kind != "same":
+            console.print(f"{state.kind:14} {state.case}", markup=False)
+    counts = Counter(state.kind for state in states)
+    console.print(" · ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no cases")
+
+
+@golden_app.command("diff")
+def golden_diff(
+    case: Annotated[str, typer.Argument(help="A case id, as the report shows it.")], run: RunFolder = None
+) -> None:
+    """Show how the latest run's old side differs from the golden of one case; exit status 1 if it does."""
+    state = _desk(run).diff(case)
+    console.print(f"{state.case}: {state.kind}", markup=False)
+    for difference in state.differences:
+        console.print(f"  {difference}", markup=False, soft_wrap=True)
+    raise typer.Exit(int(bool(state.differences)))
+
+
+@golden_app.command("new")
+def golden_new(
+    cases: Annotated[
+        list[str] | None, typer.Argument(metavar="[CASE]…", help="Cases (default: all without one).")
+    ] = None,
+    run: RunFolder = None,
+    old: Old = None,
+    base: Base = None,
+    clone: Clones = None,
+) -> None:
+    """Record goldens for cases of the latest run that have none yet."""
+    desk = _desk(run)
+    missing = desk.missing()
+    taken = [case for case in cases or [] if case not in missing]
+    if taken:
+        raise GoldenError(f"{taken[0]} has a golden already, or no observation; see `parity golden status`")
+    _accept(desk, cases or missing, "first recording", Selection(old=old, base=base, clones=clone or ()))
+
+
+@golden_app.command("accept")
+def golden_accept(
+    cases: Annotated[list[str], typer.Argument(metavar="CASE…", help="Exactly these are written.")],
+    why: Annotated[str, typer.Option(help="Why the change is accepted; kept in the golden's history.")],
+    run: RunFolder = None,
+    old: Old = None,
+    base: Base = None,
+    clone: Clones = None,
+) -> None:
+    """Write the goldens of the named cases from the latest run's old side."""
+    if not why.strip():
+        raise GoldenError("--why must say why")
+    _accept(_desk(run), cases, why, Selection(old=old, base=base, clones=clone or ()))
+
+
+@golden_app.command("prune")
+def golden_prune(run: RunFolder = None) -> None:
+    """Delete goldens of cases that no longer exist; only after a complete green run."""
+    pruned = _desk(run).prune()
+    console.print("\n".join(pruned) or "nothing to prune", markup=False)
+
+
+def _desk(run: Path | None) -> GoldenDesk:
+    return GoldenDesk(run or _latest_run(), GoldenStore(Path.cwd() / "golden" / "cpu"))
+
+
+def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) -> None:
+    if not cases:
+        console.print("nothing to record")
+        return
+    desk.accept(cases, why, selection.build_old(_progress), _progress)
+    console.print(f"{len(cases)} golden(s) written")
 
 
 def _settings(clones: list[str] | None) -> Settings:

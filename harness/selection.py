@@ -62,5 +62,14 @@ class Selection:
         new = self._build(settings, self.new or settings.new, self.new_pins, progress)
         return Sides(old, new, self.options)
 
+    def build_old(self, progress: Progress) -> BuiltStack:
+        """Build the old side's stack alone.
+
+        Raises:
+            StackError: as `build`.
+        """
+        settings = load_settings(self.root).with_clones(dict(parse_clone(text) for text in self.clones))
+        return self._build(settings, self.old or settings.old, self.old_pins, progress)
+
     def _build(self, settings: Settings, name: str, pins: Sequence[str], progress: Progress) -> BuiltStack:
         return build(settings.stack(name, (*self.pins, *pins)), settings, base=self.base, progress=progress)

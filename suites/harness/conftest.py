@@ -20,3 +20,17 @@ def toy_runner(project: Project) -> Iterator[ToyRunner]:
     """Warm workers of the toy project."""
     with running(project) as runner:
         yield runner
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the comparison detects, from the properties `faults` and `clean` of test_seeded_faults.py."""
+    sums = {"faults": (0, 0), "clean": (0, 0)}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, found in getattr(report, "user_properties", []):
+                if name in sums:
+                    sums[name] = (sums[name][0] + found[0], sums[name][1] + found[1])
+    if sums["faults"][1] or sums["clean"][1]:
+        terminalreporter.section("detection")
+        terminalreporter.line(f"seeded faults detected: {sums['faults'][0]} of {sums['faults'][1]}")
+        terminalreporter.line(f"alarms in clean comparisons: {sums['clean'][0]} of {sums['clean'][1]}")

@@ -1,0 +1,199 @@
+"""What `parity golden` does: from the latest run to named files under `golden/`, and never by itself.
+
+The source of a golden is the old side of the latest run. Before one is written, the case runs once more in a second
+worker with another hash seed and import order: what changes with those is not worth keeping.
+"""
+
+from __future__ import annotations
+
+import getpass
+import importlib.metadata
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.cases import make_case
+from harness.compare import Difference
+from harness.goldens import GoldenError, GoldenStore, golden_differences, golden_of, host_class
+from harness.layouts import layout_named
+from harness.observe import Observation
+from harness.observe.observation import load
+from harness.report import Records, latest_cases
+from harness.stacks import BuiltStack
+from harness.workers.pool import Pool
+from harness.workers.protocol import Limits, Request
+
+Progress = Callable[[str], None]
+Recorded = Mapping[str, Any]
+"""The record of one case of a run."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where one case stands: `missing`, `same`, `drift`, `other pins` or `orphan`, and what differs."""
+
+    case: str
+    kind: str
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True)
+class GoldenDesk:
+    """The goldens of a lane beside the latest run.
+
+    Attributes:
+        run: folder of the run.
+        store: where the goldens are.
+    """
+
+    run: Path
+    store: GoldenStore
+
+    def status(self) -> list[State]:
+        """Every case of the run, and every golden that the run has no case for, sorted by id."""
+        recorded = self._recorded()
+        known = self.store.all()
+        orphans = [State(case, "orphan") for case in known if case not in recorded]
+        return sorted([*(self._state(record) for record in recorded.values()), *orphans], key=lambda state: state.case)
+
+    def diff(self, case: str) -> State:
+        """How the latest run's old side differs from the golden of one case.
+
+        Raises:
+            GoldenError: the run has no such case, or the golden cannot be used.
+        """
+        return self._state(self._record(case))
+
+    def missing(self) -> list[str]:
+        """Cases of the run that have no golden yet and could have one."""
+        return [state.case for state in self.status() if state.kind == "missing"]
+
+    def accept(self, cases: Sequence[str], why: str, stack: BuiltStack, progress: Progress) -> list[Path]:
+        """Write the goldens of exactly these cases, from the old side of the run.
+
+        Args:
+            stack: the run's old stack, built; it runs each case again.
+
+        Raises:
+            GoldenError: a case is not in the run, gave no observation there, ran on another stack, or is not
+                reproducible; then nothing of that case is written.
+        """
+        records = [self._record(case) for case in cases]
+        started = next(Records(self.run).read("run_started"))
+        if started["old"]["key"] != stack.key:
+            raise GoldenError(f"{self.run.name} ran on another {stack.name}; give the same options, or run again")
+        second = _SecondWorker(stack, self.run / "second")
+        try:
+            progress(f"importing {stack.name} once more, in another order …")
+            return [self._accept_one(record, why, stack, second, progress) for record in records]
+        finally:
+            second.stop()
+
+    def prune(self) -> list[str]:
+        """Delete goldens of cases that no longer exist.
+
+        Raises:
+            GoldenError: the run was filtered, failed or interrupted, so it can't say which cases exist.
+        """
+        records = Records(self.run)
+        started = next(records.read("run_started"), None)
+        finished = next(records.read("run_finished"), None)
+        if started is None or finished is None:
+            raise GoldenError(f"{self.run.name} did not end: run all of suites/parity first")
+        if finished["exit_code"] != 0 or started["filters"]:
+            reason = f"filtered by {', '.join(started['filters'])}" if started["filters"] else "not green"
+            raise GoldenError(f"{self.run.name} was {reason}: run all of suites/parity first")
+        orphans = [state.case for state in self.status() if state.kind == "orphan"]
+        for file in sorted(self.store.folder.glob("*.json")):
+            golden = self.store.read(file.stem)
+            if golden is not None and golden.case in orphans:
+                self.store.remove(file.stem)
+        return orphans
+
+    def _accept_one(
+        self, record: Recorded, why: str, stack: BuiltStack, second: _SecondWorker, progress: Progress
+    ) -> Path:
+        ranks = self._ranks(record)
+        if not ranks:
+            raise GoldenError(f"{record['case']} gave no observation in {self.run.name}: {record['why']}")
+        kept = self.store.read(record["slug"])
+        entry = {"who": getpass.getuser(), "why": why, "when": time.strftime("%Y-%m-%d"), "from": self.run.name}
+        golden = golden_of(
+            record["case"], ranks, _provenance(record, ranks, stack), [*(kept.history if kept else ()), entry]
+        )
+        again = second.run(record)
+        found = golden_differences(golden, again)
+        if found:
+            raise GoldenError(f"{record['case']} changes with hash seed or import order: {found[0]}; nothing written")
+        path = self.store.write(record["slug"], golden)
+        progress(f"{record['case']} → {path}")
+        return path
+
+    def _recorded(self) -> dict[str, Recorded]:
+        return {record["case"]: record for record in latest_cases(Records(self.run)) if "slug" in record}
+
+    def _record(self, case: str) -> Recorded:
+        recorded = self._recorded()
+        if case not in recorded:
+            raise GoldenError(f"{self.run.name} has no case {case!r}; `parity report` lists its cases")
+        return recorded[case]
+
+    def _ranks(self, record: Recorded) -> list[Observation]:
+        side = next((side for side in record["sides"] if side["side"] == "old"), None)
+        if side is None or side["fault"] or record["verdict"] == "not_run":
+            return []
+        folder = self.run / "cases" / record["slug"] / "old"
+        return [load(folder / f"rank{number}") for number in range(layout_named(record["layout"]).world_size)]
+
+    def _state(self, record: Recorded) -> State:
+        golden = self.store.read(record["slug"])
+        ranks = self._ranks(record)
+        if not ranks:
+            return State(record["case"], "no observation")
+        if golden is None:
+            return State(record["case"], "missing")
+        if golden.versions != record["sides"][0]["versions"]:
+            return State(record["case"], "other pins")
+        found = golden_differences(golden, ranks)
+        return State(record["case"], "drift" if found else "same", tuple(found))
+
+
+class _SecondWorker:
+    """A worker of the same stack with another hash seed and import order."""
+
+    def __init__(self, stack: BuiltStack, folder: Path) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None, other_order=True)
+
+    def run(self, record: Recorded) -> list[Observation]:
+        case = make_case(record["probe"], record["parameters"], layout=record["layout"])
+        # The folder's name must be as long and as empty as the first time: paths may end up in what a probe sees.
+        folder = self._folder / "cases" / case.slug / "old"
+        reply = self._pool.run(
+            self._stack, Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), Limits())
+        )
+        fault = next((rank.fault for rank in reply.ranks if rank.fault), None)
+        if fault:
+            raise GoldenError(f"{record['case']} {fault} when it ran once more; nothing written")
+        return [load(folder / f"rank{number}") for number in range(len(reply.ranks))]
+
+    def stop(self) -> None:
+        self._pool.stop()
+
+
+def _provenance(record: Recorded, ranks: Sequence[Observation], stack: BuiltStack) -> dict[str, Any]:
+    return {
+        "stack": stack.name,
+        "versions": {pin.distribution: pin.version for pin in stack.pins},
+        "commits": {pin.distribution: pin.commit for pin in stack.pins if pin.commit},
+        "probe": record["probe"],
+        "parameters": record["parameters"],
+        "layout": record["layout"],
+        "lane": record["lane"],
+        "host": dict(host_class(ranks[0])),
+        "harness": importlib.metadata.version("parity-harness"),
+    }
