@@ -144,7 +144,7 @@ def entries_of(encoding: Encoding) -> dict[str, TensorEntry]:
 
 def _elements(tensor: Any) -> memoryview:
     if type(tensor).__module__ == "numpy":
-        return memoryview(tensor.reshape(-1)).cast("B") if tensor.size else memoryview(b"")
+        return memoryview(tensor.reshape(-1).view("uint8")) if tensor.size else memoryview(b"")
     return memoryview(tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy())
 
 

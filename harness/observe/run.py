@@ -81,7 +81,8 @@ class Run:
     Attributes:
         folder: the case's own scratch folder, shared by its ranks, empty at the start.
         seed: the seed a probe must use for anything random.
-        perturbed: whether to move every float input by one unit in the last place (see `harness.compare.noise`).
+        perturbed: if not 0, a seed by which to move every float input by one unit in the last place, up or down (see
+            `harness.compare.noise`).
     """
 
     lane: Lane
@@ -90,7 +91,7 @@ class Run:
     world_size: int
     folder: Path
     seed: int = 1234
-    perturbed: bool = False
+    perturbed: int = 0
     masks: list[Mask] = field(default_factory=list)
     stand_ins: list[StandIn] = field(default_factory=list)
     set_by_hand: dict[str, Any] = field(default_factory=dict)

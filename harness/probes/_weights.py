@@ -66,11 +66,12 @@ class Placed:
         return torch.arange(size * self.shards).view(self.blocks, self.shards, -1)[:, self.rank].reshape(-1)
 
 
-def fill_parameters(chunks: Sequence[Any], *, perturbed: bool = False) -> None:
+def fill_parameters(chunks: Sequence[Any], *, perturbed: int = 0) -> None:
     """Give every parameter of the model chunks its values; see the module's docstring for the formula.
 
     Args:
-        perturbed: move each value by one unit in the last place, up or down as its global position says.
+        perturbed: if not 0, move each value by one unit in the last place, up or down as its global position and this
+            seed say.
     """
     import torch
 
@@ -78,7 +79,7 @@ def fill_parameters(chunks: Sequence[Any], *, perturbed: bool = False) -> None:
         for placed in placed_parameters(chunks):
             placed.parameter.copy_(_values(placed))
             if perturbed:
-                placed.parameter.copy_(torch.nextafter(placed.parameter, _directions(placed)))
+                placed.parameter.copy_(torch.nextafter(placed.parameter, _directions(placed, perturbed)))
 
 
 def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
@@ -115,11 +116,11 @@ def _positions(placed: Placed) -> Any:
     return position
 
 
-def _directions(placed: Placed) -> Any:
+def _directions(placed: Placed, seed: int) -> Any:
     """Plus or minus infinity for each element, without a pattern that a sum could see."""
     import torch
 
-    upwards = torch.frac(_positions(placed) * math.sqrt(2)) < 0.5
+    upwards = torch.frac((_positions(placed) + seed / 3) * math.sqrt(seed + 1)) < 0.5
     return torch.where(upwards, math.inf, -math.inf).to(placed.parameter.dtype)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import multiprocessing.util
 import os
 import signal
 import time
@@ -174,6 +175,7 @@ class CaseRun:
             os.dup2(output, 1)
             os.dup2(output, 2)
             close_inherited()
+            multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]  # as its own forks do
             run_rank(self._request, number, self._lane, self._overlay, self._versions)
         finally:
             os._exit(0)

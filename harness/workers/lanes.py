@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ from harness.observe.run import Run, Unavailable
 from harness.workers import transformer_engine
 
 _COLLECTIVE_TIMEOUT = timedelta(minutes=5)
+
+
+_CHECKPOINT_WRITER = "megatron.core.dist_checkpointing.strategies.filesystem_async"
+
+_MANAGERS: list[Any] = []
+"""The worker's process for queues of checkpoint results, once it runs."""
 
 
 class UnknownLaneError(ValueError):
@@ -54,22 +61,18 @@ class CpuLane:
 
     def warm(self) -> None:
         """Do once what each child would otherwise do again. Works in a stack without torch or Megatron-Core."""
-        writer = sys.modules.get("megatron.core.dist_checkpointing.strategies.filesystem_async")
-        if writer is not None and hasattr(writer, "get_write_results_queue"):
-            # It starts a manager process, which every save would start again, and which imports torch and its
-            # checkpoint package when the first result arrives: seconds that no case should pay.
-            from torch.distributed.checkpoint.metadata import MetadataIndex
-            from torch.distributed.checkpoint.storage import WriteResult
-
-            queue = writer.get_write_results_queue()
-            queue.put([WriteResult(MetadataIndex("warm"), 0, None)])
-            queue.get()
+        if _CHECKPOINT_WRITER in sys.modules and not _MANAGERS:
+            _MANAGERS.append(_warm_manager())
 
     def enter(self, run: Run) -> None:
         """Set up a forked child. Costs nothing where the worker has not imported torch."""
         transformer_engine.record(run)
         if "torch" in sys.modules:
             _answer_device_calls(run)
+        for manager in _MANAGERS:
+            # A queue for each rank, as upstream has it: ranks that shared one would get each other's results.
+            sys.modules[_CHECKPOINT_WRITER]._results_queue = manager.Queue()  # type: ignore[attr-defined]
+            run.stand_in(f"{_CHECKPOINT_WRITER}._results_queue", "a queue of the worker's manager", "a warm process")
 
     def start_distributed(self, run: Run) -> None:
         """Join the ranks of this case over gloo, through a file in the case's folder. A second call does nothing."""
@@ -104,6 +107,21 @@ class CpuLane:
                 setattr(config, name, forced)
         if getattr(config, "sequence_parallel", False):
             _let_torch_norms_be_sequence_parallel(run)
+
+
+def _warm_manager() -> Any:
+    """A manager process such as each save would start, which has imported what results are made of.
+
+    It imports torch and its checkpoint package when the first result arrives: seconds that no case should pay.
+    """
+    from torch.distributed.checkpoint.metadata import MetadataIndex
+    from torch.distributed.checkpoint.storage import WriteResult
+
+    manager = multiprocessing.get_context("spawn").Manager()
+    queue = manager.Queue()
+    queue.put([WriteResult(MetadataIndex("warm"), 0, None)])
+    queue.get()
+    return manager
 
 
 LANES = {lane.name: lane for lane in (CpuLane(),)}

@@ -82,7 +82,7 @@ class Request:
     Attributes:
         probe: reference of the probe, see `Probe.reference`.
         folder: where the ranks put their observations (`rank0`, `rank1`, …) and output.
-        perturbed: whether the probe moves its float inputs by one unit in the last place.
+        perturbed: see `Run`.
     """
 
     probe: str
@@ -90,7 +90,7 @@ class Request:
     layout: str
     folder: str
     limits: Limits
-    perturbed: bool = False
+    perturbed: int = 0
 
 
 @dataclass(frozen=True)
