@@ -22,6 +22,8 @@ PYTHON = "3.12"
 ENVIRONMENT_FAILED = 3
 PYTEST_USAGE_ERROR = 4
 USAGE = 2
+PYTEST_NOTHING_RAN = 5
+NOTHING_RAN = 1
 # Seconds the harness gets after Ctrl-C to end its workers and to remove half-built environments.
 INTERRUPT_SECONDS = 30
 
@@ -86,7 +88,7 @@ def _pytest(session: nox.Session, *arguments: str) -> int:
         # The terminal has sent it the same signal.
         _wait_or_stop(process)
         raise
-    return USAGE if status == PYTEST_USAGE_ERROR else abs(status)
+    return {PYTEST_USAGE_ERROR: USAGE, PYTEST_NOTHING_RAN: NOTHING_RAN}.get(status, abs(status))
 
 
 def _wait_or_stop(process: "subprocess.Popen[bytes]") -> None:

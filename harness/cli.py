@@ -41,8 +41,8 @@ golden_app = typer.Typer(
     help="Goldens: observations of the old stack kept under golden/. A run never writes one.", no_args_is_help=True
 )
 app.add_typer(golden_app, name="golden")
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+errors = Console(stderr=True, highlight=False, emoji=False)
 
 USAGE, ENVIRONMENT = 2, 3
 
@@ -107,7 +107,7 @@ def compare(
     Example: parity compare ddp_config variant=fsdp --new-pin megatron-bridge==0.6.2
     """
     case = make_case(probe, _parameters(parameters or []), layout=layout)
-    root = Path.cwd()
+    root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared.toml")
     sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)
     folder = new_run_folder(root)
@@ -176,7 +176,7 @@ def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
     failed = False
     for name in names:
         built = build(settings.stack(name), settings, base=base, progress=_progress)
-        pool = Pool(new_run_folder(Path.cwd()) / "workers", "cpu", os.getpid(), lambda *_: None)
+        pool = Pool(new_run_folder(settings.root) / "workers", "cpu", os.getpid(), lambda *_: None)
         try:
             imported = pool.preload(built, tuple(registered_probes()))
         finally:
@@ -255,7 +255,7 @@ def golden_prune(run: RunFolder = None) -> None:
 
 
 def _desk(run: Path | None) -> GoldenDesk:
-    return GoldenDesk(run or _latest_run(), GoldenStore(Path.cwd() / "golden" / "cpu"))
+    return GoldenDesk(run or _latest_run(), GoldenStore(load_settings().root / "golden" / "cpu"))
 
 
 def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) -> None:
@@ -282,8 +282,13 @@ def _value(text: str) -> Any:
     if Path(text).suffix == ".json" and Path(text).is_file():
         return str(Path(text).resolve())  # workers run in a folder of their own
     try:
+        text.encode()
         return json.loads(text)
-    except json.JSONDecodeError:
+    except UnicodeEncodeError:
+        raise ProbeError(f"{text!r} is no valid text in this locale's encoding") from None
+    except RecursionError:
+        raise ProbeError("a parameter nests too deep") from None
+    except ValueError:
         return text
 
 
@@ -314,7 +319,7 @@ def _print_outcome(outcome: Outcome, records: Records) -> None:
 
 
 def _latest_run() -> Path:
-    runs = sorted(file.parent for file in (Path.cwd() / ".parity" / "runs").glob(f"*/{RECORDS_FILE}"))
+    runs = sorted(file.parent for file in (load_settings().root / ".parity" / "runs").glob(f"*/{RECORDS_FILE}"))
     if not runs:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
     return runs[-1]

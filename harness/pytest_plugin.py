@@ -148,7 +148,7 @@ class ParityPlugin:
         verdict = dict(getattr(report, "user_properties", ())).get("verdict")
         if verdict is None or getattr(report, "when", "") != "call":
             return None
-        return report.outcome, "." if report.passed else "F", verdict
+        return report.outcome, {"passed": ".", "skipped": "s"}.get(report.outcome, "F"), verdict
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -209,6 +209,8 @@ class ParityPlugin:
 
     def _give_up(self, message: str, exit_code: int) -> Any:
         Records(self.folder).write(_ENVIRONMENT_FAILED, {"message": message, "exit_code": exit_code})
+        if not self._owns:
+            pytest.fail(message, pytrace=False)  # the main process ends with the code
         pytest.exit(message, returncode=exit_code)
 
 

@@ -71,6 +71,7 @@ class Outcome:
         lines += [f"  {difference}" for difference in undeclared[:_DIFFERENCE_LINES]]
         if len(undeclared) > _DIFFERENCE_LINES:
             lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
+        lines += [f"  {line}" for line in (self.judged.divergence.detail if self.judged.divergence else ())]
         lines += [f"  stale: {change.path} ({change.reason})" for change in self.judged.stale]
         for side in self.sides.values():
             if self.judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE) and side.output.strip():
@@ -274,6 +275,7 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
             for rank, tensors in enumerate(judged.tensors)
             for tensor in tensors[:_TENSOR_RECORDS]
         ],
+        "divergence": asdict(judged.divergence) if judged.divergence else None,
         "slug": outcome.case.slug,
         "sides": [_side_record(side) for side in outcome.sides.values()],
         "evidence": all(_proven(side.ranks) for side in outcome.sides.values()),

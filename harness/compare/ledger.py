@@ -126,6 +126,8 @@ def _transition(table: Mapping[str, Any], where: str) -> Transition:
     _only_keys(table, {"old", "new", "change"}, where)
     pins = {side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")}
     changes = table.get("change", [])
+    if not isinstance(changes, list):
+        raise LedgerError(f"{where}: write [[transition.change]], with double brackets")
     return Transition(
         old=pins["old"],
         new=pins["new"],
@@ -146,21 +148,10 @@ def _specifiers(table: Any, where: str) -> dict[str, str]:
 
 def _change(table: Mapping[str, Any], where: str) -> Change:
     _only_keys(table, _CHANGE_KEYS, where)
-    for key in ("case", "path", "reason"):
-        if not table.get(key):
-            raise LedgerError(f"{where} has no {key}")
-    cases = tuple([table["case"]] if isinstance(table["case"], str) else table["case"])
-    if "class" not in table or table["class"] not in CLASSES:
-        raise LedgerError(f"{where}: class must be one of {', '.join(CLASSES)}")
-    if not {"old", "new", "kind"} & set(table):
-        raise LedgerError(f"{where} says neither old, new nor kind: what would it accept?")
-    if any(set(pattern) <= set("*?") for pattern in cases) and set(table["path"]) <= set("*?"):
-        raise LedgerError(f"{where} is too broad: it accepts any path of any case")
-    for key in ("path", "old", "new", "kind", "reason", "link"):
-        if not isinstance(table.get(key, ""), str):
-            raise LedgerError(f"{where}: {key} must be text, as the report shows it")
+    _complete(table, where)
+    _narrow(table, where)
     return Change(
-        cases=cases,
+        cases=tuple([table["case"]] if isinstance(table["case"], str) else table["case"]),
         path=table["path"],
         old=table.get("old"),
         new=table.get("new"),
@@ -170,6 +161,34 @@ def _change(table: Mapping[str, Any], where: str) -> Change:
         link=table.get("link", ""),
         unsupported=bool(table.get("unsupported", False)),
     )
+
+
+def _complete(table: Mapping[str, Any], where: str) -> None:
+    """Every key that an entry needs is there, and of its type."""
+    for key in ("case", "path", "reason"):
+        if not table.get(key):
+            raise LedgerError(f"{where} has no {key}")
+    cases = [table["case"]] if isinstance(table["case"], str) else table["case"]
+    if not isinstance(cases, list) or not all(isinstance(pattern, str) for pattern in cases):
+        raise LedgerError(f"{where}: case must be text, or a list of texts")
+    for key in ("path", "old", "new", "kind", "reason", "link"):
+        if not isinstance(table.get(key, ""), str):
+            raise LedgerError(f"{where}: {key} must be text, as the report shows it")
+    if table.get("class") not in CLASSES:
+        raise LedgerError(f"{where}: class must be one of {', '.join(CLASSES)}")
+    if table.get("kind", "changed") not in ("changed", "added", "removed"):
+        raise LedgerError(f"{where}: kind must be changed, added or removed")
+
+
+def _narrow(table: Mapping[str, Any], where: str) -> None:
+    """An entry says what it accepts: not any path, not any exception."""
+    if not {"old", "new", "kind"} & set(table):
+        raise LedgerError(f"{where} says neither old, new nor kind: what would it accept?")
+    if set(table["path"]) <= set("*?."):
+        raise LedgerError(f"{where} is too broad: it accepts any path")
+    said = [table[key] for key in ("old", "new") if key in table]
+    if table["path"].startswith("exception") and not any(set(value) - set("*?") for value in said):
+        raise LedgerError(f"{where} accepts any exception: say which, in old or new")
 
 
 def _only_keys(table: Any, known: set[str], where: str) -> None:

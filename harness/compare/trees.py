@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from deepdiff import DeepDiff
 
@@ -50,7 +50,7 @@ def tree_differences(old: Encoded, new: Encoded) -> list[Difference]:
     """
     if canonical_bytes(old) == canonical_bytes(new):
         return []
-    delta = DeepDiff(render(old), render(new), view="tree", threshold_to_diff_deeper=0)
+    delta = DeepDiff(render(old), render(new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
     found = [_difference(level) for levels in delta.values() for level in levels]
     return sorted(_gather_neutral(found), key=lambda difference: difference.path) or [
         Difference("(root)", "changed", _digest(old), _digest(new))
@@ -62,10 +62,10 @@ def render(node: Encoded) -> Any:
     if isinstance(node, list):
         return [render(item) for item in node]
     if not isinstance(node, dict):
-        return repr(node)
+        return _Leaf(repr(node))
     if any(key.startswith("$") for key in node):
         return _render_tagged(node)
-    return {key: render(item) for key, item in node.items()}
+    return {_key(key): render(item) for key, item in node.items()}
 
 
 def _render_tagged(node: dict[str, Encoded]) -> Any:
@@ -73,19 +73,57 @@ def _render_tagged(node: dict[str, Encoded]) -> Any:
         case {"$tuple": items}:
             return tuple(render(item) for item in items)
         case {"$set": items} | {"$frozenset": items}:
-            return frozenset({text(item) for item in items} | {f"({next(iter(node))[1:]})"})
+            return frozenset({_whole(item) for item in items} | {f"({next(iter(node))[1:]})"})
         case {"$dict": pairs}:
-            return {key if isinstance(key, str) else f"({text(key)})": render(item) for key, item in pairs}
+            return {_key(key): render(item) for key, item in pairs}
         case {"$dataclass": kind, "fields": fields}:
-            return {_CLASS: kind, **render(fields), **render(node.get("extra", {}))}
+            return {_CLASS: kind, **_keyed(fields), **_apart("(extra)", node.get("extra"))}
         case {"$object": kind, "state": state}:
-            return {_CLASS: kind, **render(state)}
+            return {_CLASS: f"{kind} (object)", **_keyed(state)}
         case {"$subclass": kind, "value": value}:
             inner = render(value)
-            return {_CLASS: kind, **inner} if isinstance(inner, dict) else {_CLASS: kind, "(value)": inner}
+            fields = inner if isinstance(inner, dict) else {"(value)": inner}
+            return {_CLASS: f"{kind} (subclass)", **fields, **_apart("(extra)", node.get("extra"))}
         case {"$partial": function, "with": given}:
             return {"(partial)": render(function), **render(given)}
-    return text(node)
+        case {"$enum": name, "value": value}:
+            return _Leaf(text(node), f"{name} = {text(value)}")
+    return _Leaf(text(node))
+
+
+class _Leaf(str):
+    """A leaf: the text that is compared, which no other value has, and the one that is shown."""
+
+    __slots__ = ("short",)
+    short: str
+
+    def __new__(cls, short: str, whole: str | None = None) -> Self:
+        leaf = super().__new__(cls, whole or short)
+        leaf.short = short
+        return leaf
+
+
+def _keyed(fields: Encoded) -> dict[str, Any]:
+    """Fields of an object; where their names are not all texts they are encoded as pairs."""
+    rendered: dict[str, Any] = render(fields)
+    return rendered
+
+
+def _whole(node: Encoded) -> str:
+    """What a member of a set is compared by."""
+    rendered = render(node)
+    return rendered if isinstance(rendered, str) else text(node)
+
+
+def _apart(name: str, extra: Encoded) -> dict[str, Any]:
+    return {name: render(extra)} if extra else {}
+
+
+def _key(key: Encoded) -> str:
+    """A key that is no text stands in brackets, and a text that looks like one in quotes."""
+    if not isinstance(key, str):
+        return f"({text(key)})"
+    return repr(key) if key.startswith(("(", "'", '"')) else key
 
 
 def text(node: Encoded) -> str:
@@ -97,8 +135,10 @@ def text(node: Encoded) -> str:
             return str(name).rpartition(":")[2]
         case {"$function": name, "code": code}:
             return f"{name} #{code}"
-        case {"$function": name} | {"$class": name}:
+        case {"$function": name}:
             return str(name)
+        case {"$class": name}:
+            return f"class {name}"
         case {"$tensor": name}:
             return f"tensor {name}"
         case {"$ref": path}:
@@ -112,12 +152,14 @@ def _difference(level: Any) -> Difference:
     kind: Kind = "added" if "added" in level.report_type else "removed" if "removed" in level.report_type else "changed"
     old = ABSENT if kind == "added" else _shown(level.t1)
     new = ABSENT if kind == "removed" else _shown(level.t2)
+    if old == new:
+        old, new = str(level.t1), str(level.t2)
     return Difference(_path(level.path(output_format="list")), kind, old, new)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return getattr(value, "short", value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items()) + "}"
     brackets = "()" if isinstance(value, tuple) else "{}" if isinstance(value, frozenset) else "[]"

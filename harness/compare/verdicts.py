@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 
+from harness.compare.divergence import Divergence, first_divergence
 from harness.compare.ledger import CLASSES, Change, Ledger
 from harness.compare.tensors import TensorVerdict, compare_tensors
 from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
@@ -14,6 +15,7 @@ from harness.observe.codec import canonical_bytes
 from harness.observe.exceptions import ObservedException
 from harness.observe.globs import matches
 from harness.observe.observation import EncodedMask, Observation
+from harness.observe.trace import Step
 
 _PROVENANCE = "provenance."
 """Path of what says where a hook comes from."""
@@ -107,6 +109,7 @@ class Judged:
         noise: differences of tensors that the measured noise floor allows; not among `differences`.
         tensors: per rank, every tensor that is not bitwise equal, with its statistics, floor and bounds.
         drift: how the old side differs from its golden.
+        divergence: where tensors that differ undeclared part, if the probe traced its modules.
     """
 
     verdict: Verdict
@@ -119,6 +122,7 @@ class Judged:
     noise: tuple[Difference, ...] = ()
     tensors: tuple[tuple[TensorVerdict, ...], ...] = ()
     drift: tuple[Difference, ...] = ()
+    divergence: Divergence | None = None
 
 
 def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation | None = None) -> Judged:
@@ -127,17 +131,22 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     Raises:
         ObservationError: a side's tensors cannot be read.
     """
-    unavailable = old.unavailable or new.unavailable
-    if unavailable and not (old.fault or new.fault):
-        return Judged(Verdict.NOT_RUN, unavailable)
+    if old.unavailable and new.unavailable and not (old.fault or new.fault):
+        return Judged(Verdict.NOT_RUN, new.unavailable)
     broken = _broken(old) or _broken(new) or _forced_differently(old, new)
     if broken:
         return Judged(Verdict.BROKEN, broken)
     changes = ledger.changes_for(case, old.versions, new.versions)
+    if old.unavailable or new.unavailable:
+        kind: Kind = "added" if new.unavailable else "removed"
+        lacks = Difference("unavailable", kind, old.unavailable or ABSENT, new.unavailable or ABSENT)
+        return outcome_of([lacks], [change for change in changes if change.path == lacks.path])
+    if expects and not (old.exception or new.exception):
+        return Judged(Verdict.STALE, f"neither side raises {expects.type.rpartition(':')[2]}: {expects.message}")
     if old.exception and new.exception:
         return _both_raise(old.exception, new.exception, expects, changes)
     tensors = _tensors(old, new)
-    return outcome_of(
+    judged = outcome_of(
         _differences(old, new, tensors),
         [change for change in changes if _could_be_seen(change, old, new)],
         masked=_masked_differences(old, new),
@@ -145,6 +154,7 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
         moved=_moved(old, new),
         tensors=tensors,
     )
+    return _with_divergence(judged, old, new)
 
 
 def outcome_of(
@@ -177,6 +187,19 @@ def outcome_of(
     )
     verdict, why = _outcome(judged)
     return replace(judged, verdict=verdict, why=why)
+
+
+def _with_divergence(judged: Judged, old: Side, new: Side) -> Judged:
+    """A verdict on tensors that differ undeclared, with the first module in which they do."""
+    names = {tensor.name for rank in judged.tensors for tensor in rank if tensor.kind == "different"}
+    if not any(found.path.rpartition(": ")[2] in names for found in judged.undeclared):
+        return judged
+    found = first_divergence(_traces(old.ranks), _traces(new.ranks), [_traces(run) for run in old.repeats])
+    return replace(judged, why=f"{judged.why}; {found.why}", divergence=found) if found.why else judged
+
+
+def _traces(ranks: Sequence[Observation]) -> list[Sequence[Step]]:
+    return [rank.trace for rank in ranks]
 
 
 def _could_be_seen(change: Change, old: Side, new: Side) -> bool:
@@ -217,7 +240,7 @@ def _first(items: Sequence[object]) -> str:
 def _broken(side: Side) -> str | None:
     if side.fault:
         return f"{side.name}: {side.fault}"
-    if not side.ranks:
+    if not side.ranks and not side.unavailable:
         return f"{side.name}: no observation came back"
     if side.exception and side.exception.ours:
         kind, where = side.exception.type.rpartition(":")[2], side.exception.origin
@@ -326,24 +349,39 @@ def _moved(old: Side, new: Side) -> list[Difference]:
     return [replace(item, path=f"{_PROVENANCE}{item.path}") for item in found]
 
 
-def _masks(side: Side) -> dict[str, EncodedMask]:
-    return {mask.field: mask for rank in side.ranks for mask in rank.masks}
+def _masks(side: Side) -> dict[tuple[int, str, int], EncodedMask]:
+    """Masks by rank, field, and how often the field had been forced before."""
+    found: dict[tuple[int, str, int], EncodedMask] = {}
+    for number, rank in enumerate(side.ranks):
+        for mask in rank.masks:
+            occurrence = sum((number, mask.field) == key[:2] for key in found)
+            found[(number, mask.field, occurrence)] = mask
+    return found
 
 
 def _forced_differently(old: Side, new: Side) -> str | None:
     """A field that the lane forced to another value on each side: then it compares two different things."""
     ours, theirs = _masks(old), _masks(new)
-    for name in sorted(ours.keys() & theirs.keys()):
-        if canonical_bytes(ours[name].forced) != canonical_bytes(theirs[name].forced):
-            return f"the lane forces {name} to {text(ours[name].forced)} on old and {text(theirs[name].forced)} on new"
+    for key in sorted(ours.keys() & theirs.keys()):
+        if canonical_bytes(ours[key].forced) != canonical_bytes(theirs[key].forced):
+            forced = f"{text(ours[key].forced)} on old and {text(theirs[key].forced)} on new"
+            return f"the lane forces {key[1]} to {forced}"
     return None
 
 
 def _masked_differences(old: Side, new: Side) -> list[Difference]:
-    """Fields the lane forces and in which the sides' own values differ."""
+    """Fields the lane forces and in which the sides differ, or that one side alone has and had otherwise."""
     ours, theirs = _masks(old), _masks(new)
-    return [
-        Difference(name, "changed", text(ours[name].own), text(theirs[name].own))
-        for name in sorted(ours.keys() & theirs.keys())
-        if canonical_bytes(ours[name].own) != canonical_bytes(theirs[name].own)
-    ]
+    found = [_masked(key[1], ours.get(key), theirs.get(key)) for key in sorted({*ours, *theirs})]
+    return list(dict.fromkeys(difference for difference in found if difference))
+
+
+def _masked(name: str, old: EncodedMask | None, new: EncodedMask | None) -> Difference | None:
+    if old and new:
+        same = canonical_bytes(old.own) == canonical_bytes(new.own)
+        return None if same else Difference(name, "changed", text(old.own), text(new.own))
+    mask = old or new
+    if mask is None or canonical_bytes(mask.own) == canonical_bytes(mask.forced):
+        return None
+    kind: Kind = "removed" if old else "added"
+    return Difference(name, kind, text(mask.own) if old else ABSENT, text(mask.own) if new else ABSENT)

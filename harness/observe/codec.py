@@ -8,6 +8,7 @@ NaN, the order of a mapping or set does not count.
 from __future__ import annotations
 
 import base64
+import collections
 import dataclasses
 import enum
 import functools
@@ -16,9 +17,10 @@ import json
 import logging
 import math
 import pathlib
+import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,9 @@ Encoded = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 _LARGEST_PLAIN_INT = 2**63
+_HEAP_TYPE = 1 << 9
+"""Flag of a class that was made by a `class` statement (`Py_TPFLAGS_HEAPTYPE`)."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _TENSOR_DTYPES = frozenset(
     [
         "bool",
@@ -206,22 +211,45 @@ class _Encoder:
 
     def _subclass(self, value: Any, path: str) -> Encoded:
         kind = _qualified(type(value))
+        inner = self._as_built_in(value, kind, path)
+        if inner is None:
+            return self._object(value, kind, path)
+        extra = {} if kind.startswith("omegaconf.") else dict(getattr(value, "__dict__", {}))
+        if isinstance(value, collections.defaultdict):
+            extra["default_factory"] = value.default_factory
+        return {"$subclass": kind, "value": inner[0], **({"extra": self._mapping(extra, path)} if extra else {})}
+
+    def _as_built_in(self, value: Any, kind: str, path: str) -> tuple[Encoded] | None:
+        """The value of a subclass of a built-in type, or of a mapping, as that type; None if it is neither."""
         if isinstance(value, Mapping):
-            return {"$subclass": kind, "value": self._mapping(dict(value.items()), path)}
+            return (self._mapping(dict(value.items()), path),)
         if isinstance(value, (list, tuple)) or kind == "omegaconf.listconfig:ListConfig":
-            return {"$subclass": kind, "value": self._items(value, path)}
+            return (self._items(value, path),)
         if isinstance(value, AbstractSet):
-            return {"$subclass": kind, "value": self._unordered(value, path)}
+            return (self._unordered(value, path),)
         for base in (str, int, float):
             if isinstance(value, base):
-                return {"$subclass": kind, "value": self.any(base(value), path)}
-        return self._object(value, kind, path)
+                return (self.any(base(value), path),)
+        return None
 
     def _object(self, value: Any, kind: str, path: str) -> Encoded:
+        if isinstance(value, Iterator):
+            raise EncodingError(f"{path or 'the value'} is a {kind}: reading it would use it up")
+        if not all(base is object or base.__flags__ & _HEAP_TYPE for base in type(value).__mro__):
+            return self._reduced(value, kind, path)
         slots = {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
         if not slots and not hasattr(value, "__dict__"):
-            raise EncodingError(f"{path or 'the value'} is a {kind}, which has no lossless form")
+            return self._reduced(value, kind, path)
         return {"$object": kind, "state": self._mapping({**slots, **getattr(value, "__dict__", {})}, path)}
+
+    def _reduced(self, value: Any, kind: str, path: str) -> Encoded:
+        """An object whose class is written in C, as it would be copied: what to call with what, and its state."""
+        try:
+            _, arguments, *rest = value.__reduce_ex__(2)
+        except (TypeError, ValueError) as error:
+            raise EncodingError(f"{path or 'the value'} is a {kind}, which has no lossless form") from error
+        parts = [list(part) if isinstance(part, Iterator) else part for part in rest]
+        return {"$object": kind, "state": self._mapping({"arguments": arguments, "state": parts}, path)}
 
     def _items(self, values: Iterable[Any], path: str) -> list[Encoded]:
         return [self.any(value, f"{path}/{index}" if path else str(index)) for index, value in enumerate(values)]
@@ -254,8 +282,19 @@ def _function(value: types.MethodType | types.FunctionType | types.BuiltinFuncti
     name = _qualified(value)
     if isinstance(value, types.BuiltinFunctionType) or "<lambda>" not in name:
         return {"$function": name}
-    code = value.__code__
-    return {"$function": name, "code": hashlib.sha256(code.co_code + repr(code.co_names).encode()).hexdigest()[:12]}
+    return {"$function": name, "code": _code_hash(value)}
+
+
+def _code_hash(value: types.FunctionType) -> str:
+    """Hash of what a function without a name of its own does: code, constants, defaults, captured values."""
+    captured = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+    parts = [_code_parts(value.__code__), value.__defaults__, value.__kwdefaults__, captured]
+    return hashlib.sha256(_ADDRESS.sub("", repr(parts)).encode()).hexdigest()[:12]
+
+
+def _code_parts(code: types.CodeType) -> list[Any]:
+    constants = [_code_parts(item) if isinstance(item, types.CodeType) else item for item in code.co_consts]
+    return [code.co_code, code.co_names, constants]
 
 
 def _slots(kind: type) -> list[str]:

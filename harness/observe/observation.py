@@ -16,7 +16,9 @@ import safetensors.numpy
 from harness.observe.codec import Encoded, Encoding, encode
 from harness.observe.evidence import Entered
 from harness.observe.exceptions import ObservedException
+from harness.observe.placement import Placement
 from harness.observe.run import Run
+from harness.observe.trace import Step, step_from
 
 FORMAT = 1
 _TREE_FILE = "observation.json"
@@ -92,6 +94,8 @@ class Observation:
         provenance: name of a hook or function → `module:qualified.name` it really is.
         seconds: time the probe itself took.
         imported: modules the rank had to import itself.
+        trace: what passed each module, in the order of execution; it makes no difference by itself.
+        placement: tensor → what part of it this rank holds, where the probe says so.
     """
 
     tree: Encoded
@@ -104,6 +108,8 @@ class Observation:
     provenance: Mapping[str, str]
     seconds: float
     imported: tuple[str, ...] = ()
+    trace: tuple[Step, ...] = ()
+    placement: Mapping[str, Placement] = field(default_factory=dict)
     folder: Path | None = field(default=None, compare=False)
 
     def tensor_data(self) -> dict[str, TensorData]:
@@ -190,6 +196,8 @@ def load(folder: Path) -> Observation:
             missing=tuple(document.pop("missing")),
             masks=tuple(EncodedMask(**mask) for mask in document.pop("masks")),
             imported=tuple(document.pop("imported")),
+            trace=tuple(step_from(step) for step in document.pop("trace")),
+            placement={name: Placement(**place) for name, place in document.pop("placement").items()},
             folder=folder,
             **document,
         )

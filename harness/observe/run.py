@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.layouts import Layout
+from harness.observe.placement import Placement
+from harness.observe.trace import Step
 
 
 class MissingSymbol(Exception):
@@ -83,6 +85,9 @@ class Run:
         seed: the seed a probe must use for anything random.
         perturbed: if not 0, a seed by which to move every float input by one unit in the last place, up or down (see
             `harness.compare.noise`).
+        trace: what passed each module in the order of execution, filled by a probe; it names where sides part.
+        placement: tensor's path in the tree → what part of it this rank holds, filled by a probe whose cases may have
+            another layout on each side; then every tensor needs one.
     """
 
     lane: Lane
@@ -96,6 +101,8 @@ class Run:
     stand_ins: list[StandIn] = field(default_factory=list)
     set_by_hand: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
+    trace: list[Step] = field(default_factory=list)
+    placement: dict[str, Placement] = field(default_factory=dict)
 
     def mask(self, name: str, own: Any, forced: Any) -> None:
         """Record that the lane forces a config field. Both sides must force the same value."""

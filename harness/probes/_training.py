@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.observe.run import Run
+from harness.probes._trace import traced
 from harness.probes._weights import placed_parameters
 
 SEQUENCES = 4
@@ -17,6 +18,8 @@ TOKENS = 16
 
 def forward_backward(run: Run, chunks: Sequence[Any]) -> dict[str, Any]:
     """One micro-batch forward and backward, gradients finished by whatever verl registered as finalizer.
+
+    What passes each module goes to `run.trace`.
 
     Returns:
         On the last pipeline stage `logits` (float32, this rank's sequences x tokens x its part of the vocabulary) and
@@ -42,15 +45,16 @@ def forward_backward(run: Run, chunks: Sequence[Any]) -> dict[str, Any]:
         return output, loss_of
 
     batch = _batch(run)
-    schedule(
-        forward_step_func=forward_step,
-        data_iterator=[iter([batch]) for _chunk in chunks] if len(chunks) > 1 else iter([batch]),
-        model=list(chunks),
-        num_microbatches=1,
-        seq_length=TOKENS,
-        micro_batch_size=len(batch[0]),
-        forward_only=False,
-    )
+    with traced(run, chunks):
+        schedule(
+            forward_step_func=forward_step,
+            data_iterator=[iter([batch]) for _chunk in chunks] if len(chunks) > 1 else iter([batch]),
+            model=list(chunks),
+            num_microbatches=1,
+            seq_length=TOKENS,
+            micro_batch_size=len(batch[0]),
+            forward_only=False,
+        )
     return seen
 
 

@@ -105,6 +105,15 @@ def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
             yield placed
 
 
+def named_modules(chunks: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Every module of this rank by global name, wrappers removed; the outermost is `(model)`."""
+    for chunk in chunks:
+        model = _unwrapped(chunk)
+        layers = _layer_prefixes(model)
+        for name, module in model.named_modules():
+            yield _global_module_name(model, name, layers) or "(model)", module
+
+
 def _positions(placed: Placed) -> Any:
     """Row-major positions within the whole parameter of the elements that this rank holds."""
     import torch
@@ -151,19 +160,36 @@ def _layer_prefixes(model: Any) -> dict[str, str]:
     return prefixes
 
 
-def _global_name(model: Any, name: str, layers: dict[str, str]) -> str:
-    from megatron.core import parallel_state
+def _global_module_name(model: Any, name: str, layers: dict[str, str]) -> str:
+    whole = _with_global_layer(f"{name}.", layers)[:-1]
+    if ".local_experts." not in whole:
+        return whole
+    first = _first_expert(model)
+    return re.sub(r"(\.local_experts\.)(\d+)", lambda match: f"{match[1]}{first + int(match[2])}", whole)
 
-    if name == "output_layer.weight" and getattr(model, "share_embeddings_and_output_weights", False):
-        return "embedding.word_embeddings.weight"
+
+def _with_global_layer(name: str, layers: dict[str, str]) -> str:
     for local, whole in layers.items():
         if name.startswith(local):
-            name = whole + name.removeprefix(local)
-            break
+            return whole + name.removeprefix(local)
+    return name
+
+
+def _first_expert(model: Any) -> int:
+    """Global index of this rank's first expert."""
+    from megatron.core import parallel_state
+
+    local_experts = model.config.num_moe_experts // parallel_state.get_expert_model_parallel_world_size()
+    return int(local_experts * parallel_state.get_expert_model_parallel_rank())
+
+
+def _global_name(model: Any, name: str, layers: dict[str, str]) -> str:
+    if name == "output_layer.weight" and getattr(model, "share_embeddings_and_output_weights", False):
+        return "embedding.word_embeddings.weight"
+    name = _with_global_layer(name, layers)
     if ".experts." not in name:
         return name
-    local_experts = model.config.num_moe_experts // parallel_state.get_expert_model_parallel_world_size()
-    first = local_experts * parallel_state.get_expert_model_parallel_rank()
+    first = _first_expert(model)
     renamed, found = re.subn(
         r"(\.local_experts\.|\.linear_fc[12]\.(?:weight|bias))(\d+)",
         lambda match: f"{match[1]}{first + int(match[2])}",

@@ -149,7 +149,10 @@ def _module_from(path: Path) -> ModuleType:
         raise ProbeError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ProbeError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module
 
 

@@ -50,5 +50,7 @@ class Records:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise RecordsError(f"{self.file}, line {number}: {error}") from error
+            if not isinstance(record, dict):
+                raise RecordsError(f"{self.file}, line {number} is no record")
             if event is None or record.get("event") == event:
                 yield record

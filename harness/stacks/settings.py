@@ -167,7 +167,8 @@ def _table(folder: Path) -> dict[str, Any] | None:
         raise StackUsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}.") from None
     except tomllib.TOMLDecodeError as error:
         raise StackUsageError(f"{file} is not valid TOML: {error}.") from None
-    table = document.get("tool", {}).get("parity")
+    tools = document.get("tool", {})
+    table = tools.get("parity") if isinstance(tools, dict) else None
     return table if isinstance(table, dict) else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.metadata
 import json
 import sys
@@ -41,12 +43,29 @@ def _difference(pin: Pin, found: importlib.metadata.Distribution, overlay: Path)
     location = Path(str(found.locate_file(""))).resolve()
     if location != overlay.resolve():
         return f"found in {location}, not in the overlay"
+    changed = _changed_file(found)
+    if changed:
+        return f"{changed} is not what was installed; delete {overlay} to build it again"
     if pin.version is not None and found.version != pin.version:
         return f"version {found.version} is installed, {pin.version} is pinned"
     recorded = json.loads(found.read_text("direct_url.json") or "{}").get("parity", {})
     for key, pinned in (("commit", pin.commit), ("tree_hash", pin.tree_hash)):
         if recorded.get(key) != pinned:
             return f"{key} {recorded.get(key)} is installed, {pinned} is pinned"
+    return None
+
+
+def _changed_file(found: importlib.metadata.Distribution) -> str | None:
+    """The first file of a distribution that is gone, or whose hash is not the recorded one."""
+    for file in found.files or ():
+        if file.hash is None or file.hash.mode != "sha256":
+            continue
+        path = Path(str(found.locate_file(file)))
+        if not path.is_file():
+            return str(file)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+        if digest != file.hash.value:
+            return str(file)
     return None
 
 

@@ -23,8 +23,11 @@ from harness.stacks import BuiltStack
 from harness.workers.protocol import Imported, Pin, Preload, Ready, Reply, Request, WorkerSpec, receive, send
 
 _START_SECONDS = 120.0
+_IMPORT_SECONDS = 600.0
+"""What a worker may need before a case starts: to import, and to end cases that came before."""
 _STOP_SECONDS = 10.0
 _RESTARTS = 1
+_LONGEST_SOCKET_FOLDER = 80
 
 Event = Callable[[str, dict[str, Any]], None]
 """Called with the name of something that happened to a worker, and its data."""
@@ -102,9 +105,7 @@ class Pool:
                 process.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS)
         for process in alive:
-            for member in [*process.children(recursive=True), process]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    member.kill()
+            _kill_all(process)
 
     def _ask(self, stack: BuiltStack, state: _State, message: Any) -> Any:
         key = (_worker_name(stack), threading.get_ident())
@@ -112,6 +113,10 @@ class Pool:
             self._connections[key] = Client(state.socket, family="AF_UNIX")
         connection = self._connections[key]
         send(connection, message)
+        allowed = _IMPORT_SECONDS + (message.limits.seconds if isinstance(message, Request) else 0.0)
+        if not connection.poll(allowed):
+            _kill(state)
+            raise ConnectionAbortedError(f"gave no answer within {allowed:g} s and was killed")
         return receive(connection)
 
     def _drop(self, stack: BuiltStack) -> None:
@@ -147,7 +152,7 @@ class Pool:
 
     def _start(self, stack: BuiltStack, starts: int) -> _State:
         ready_file = self._file(stack, f"ready{starts}")
-        socket = str(Path(tempfile.mkdtemp(prefix="parity-")) / "worker")
+        socket = str(Path(_short_folder()) / "worker")
         spec = WorkerSpec(
             stack=stack.name,
             lane=self._lane,
@@ -222,6 +227,12 @@ class Pool:
         return f"{last} ({file})"
 
 
+def _short_folder() -> str:
+    """A new folder whose path leaves room for a socket's name: the system allows 107 bytes."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="parity-", dir=usual if len(usual) < _LONGEST_SOCKET_FOLDER else "/tmp")
+
+
 def _worker_name(stack: BuiltStack) -> str:
     return f"{stack.name}-{stack.key[:8]}"
 
@@ -233,6 +244,19 @@ def _code(folder: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         (code / "harness").symlink_to(Path(__file__).resolve().parents[1])
     return code
+
+
+def _kill(state: _State) -> None:
+    process = _process(state)
+    if process is not None:
+        _kill_all(process)
+
+
+def _kill_all(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for member in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
 
 
 def _read_state(file: Path) -> _State | None:

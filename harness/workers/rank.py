@@ -45,8 +45,8 @@ def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
         (folder / UNAVAILABLE_FILE).write_text(str(error))
     except EncodingError as error:
         _fault(folder, f"the observation cannot be encoded: {error}")
-    except SystemExit as error:
-        _fault(folder, f"left by sys.exit({error.code!r})")
+    except (SystemExit, KeyboardInterrupt) as error:
+        _fault(folder, f"left by {type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001 - the harness's own faults end here, as the case's reason
         traceback.print_exc()
         _fault(folder, f"{type(error).__name__}: {error}")
@@ -56,6 +56,7 @@ def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
 
 
 def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str], folder: Path) -> None:
+    own = os.getpid()
     probe = find_probe(request.probe)
     layout = layout_named(request.layout)
     scratch = Path(request.folder) / "scratch"
@@ -75,6 +76,9 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
         except Exception as error:  # noqa: BLE001 - whatever upstream raises is an observation
             exception = observe_exception(error, _roots(probe, overlay, scratch))
             traceback.print_exc()
+        finally:
+            if os.getpid() != own:
+                os._exit(0)  # a process that the probe forked and let come back here
     seconds = time.perf_counter() - started
     encoding = encode(tree)
     observation = Observation(
@@ -96,6 +100,8 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
         provenance=dict(run.provenance),
         seconds=seconds,
         imported=tuple(sorted(set(sys.modules) - before)),
+        trace=tuple(run.trace),
+        placement=dict(run.placement),
     )
     save(observation, encoding.tensors, folder)
 
@@ -126,11 +132,18 @@ def _fault(folder: Path, reason: str) -> None:
 def _left_behind() -> str | None:
     """What the probe started and did not wait for; multiprocessing's own helpers end with the rank."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    commands = [_command(pid) for pid in listed]
-    if "" in commands:
-        return f"left {commands.count('')} zombie process(es) behind"
-    strangers = [command for command in commands if "multiprocessing" not in command]
+    zombies = sum(_is_zombie(pid) for pid in listed)
+    if zombies:
+        return f"left {zombies} zombie process(es) behind"
+    strangers = [command for pid in listed if "multiprocessing" not in (command := _command(pid))]
     return f"left a process running: {strangers[0]}" if strangers else None
+
+
+def _is_zombie(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False
 
 
 def _command(pid: str) -> str:

@@ -14,6 +14,7 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from harness.probes.registry import find_probe
+from harness.probes.registry import ProbeError, find_probe
 from harness.workers.case import CaseRun, RankProcess
 from harness.workers.identity import misplaced_import, verify_pins
 from harness.workers.lanes import lane_named
@@ -35,8 +36,8 @@ _TICK = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Stopped(Exception):
-    """The worker was asked to end."""
+class Stopped(BaseException):
+    """The worker was asked to end; nothing that upstream catches while it is imported."""
 
 
 def main(spec_file: str) -> int:
@@ -89,6 +90,7 @@ class _Server:
                 for case in self._cases:
                     case.abort()
                 self._reap_orphans()
+                shutil.rmtree(Path(self._spec.socket).parent, ignore_errors=True)
 
     def _announce(self, ready: Ready) -> None:
         path = Path(self._spec.ready)
@@ -141,12 +143,17 @@ class _Server:
         """Start what waits; an import waits for the cases that run, so that it never delays cutting them."""
         waiting, self._pending = self._pending, []
         for request, connection in waiting:
+            try:
+                find_probe(request.probe)
+            except ProbeError as error:
+                send(connection, _broken(f"{ProbeError.__name__}: {error}"))
+                continue
             if self._cases and self._to_import((request.probe,)):
                 self._pending.append((request, connection))
                 continue
             imported = None if self._cases else self._import_for((request.probe,))
             if self._fault:
-                send(connection, Reply((RankReport(0, self._fault, "", time.monotonic()),), 0.0, imported))
+                send(connection, _broken(self._fault, imported))
                 continue
             if not self._cases:
                 self._own_children = set(_children())
@@ -223,6 +230,10 @@ class _Server:
     def _imported(self, seconds: float, late: tuple[str, ...]) -> Imported:
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())
         return Imported(seconds, len(sys.modules), dict(self._failed), threads, late)
+
+
+def _broken(fault: str, imported: Imported | None = None) -> Reply:
+    return Reply((RankReport(0, fault, "", time.monotonic()),), 0.0, imported)
 
 
 def _children() -> list[int]:

@@ -148,3 +148,17 @@ def forces(run: Run) -> Mapping[str, Any]:
 @probe(returns=("x",))
 def lacks_something(run: Run) -> Mapping[str, Any]:
     raise Unavailable("needs two accelerators")
+
+
+@probe(returns=("x",))
+def new_side_lacks_something(run: Run) -> Mapping[str, Any]:
+    if run.folder.parent.name == "new":
+        raise Unavailable("needs two accelerators")
+    return {"x": 1}
+
+
+@probe(returns=("x",))
+def returns_twice(run: Run) -> Mapping[str, Any]:
+    os.fork()
+    time.sleep(0.1)
+    return {"x": 1}

@@ -67,6 +67,14 @@ def test_an_entry_is_valid_for_its_cases_and_pins_only(
         (ENTRY.replace('old = "True"\nnew = "False"', ""), "neither old, new nor kind"),
         (ENTRY.replace("ddp_config[*]", "*").replace("ddp.grad_reduce_in_fp32", "*"), "too broad"),
         (ENTRY.replace('old = "True"', "old = true"), "must be text"),
+        (ENTRY.replace("ddp.grad_reduce_in_fp32", "*.*"), "accepts any path"),
+        (
+            ENTRY.replace("ddp.grad_reduce_in_fp32", "exception").replace('"True"', '"*"').replace('"False"', '"*"'),
+            "any exception",
+        ),
+        (ENTRY + 'kind = "chnged"', "kind must be"),
+        (ENTRY.replace('case = "ddp_config[*]"', "case = [1]"), "case must be text"),
+        (ENTRY.split("[[transition.change]]")[0] + "change = 3", "double brackets"),
         (ENTRY + 'tolerance = "1"', "unknown key 'tolerance'"),
     ],
 )

@@ -131,6 +131,20 @@ def test_a_lane_that_forces_two_values_compares_two_things() -> None:
     assert verdict(forced(True), forced(False))[0] is Verdict.BROKEN
 
 
+def test_an_expected_refusal_that_no_longer_happens_is_stale() -> None:
+    expected = Expectation("builtins:ValueError", "boo*", "verl.utils:build")
+    assert verdict(observation(1), observation(1), expects=expected)[0] is Verdict.STALE
+    assert verdict(observation(1), observation(raised=BOOM), expects=expected)[0] is Verdict.REGRESSION
+
+
+def test_every_mask_counts_and_so_does_one_that_a_single_side_has() -> None:
+    twice = observation(1, masks=(EncodedMask("C.f", 1, 0), EncodedMask("C.f", 2, 0)))
+    other = observation(1, masks=(EncodedMask("C.f", 9, 0), EncodedMask("C.f", 2, 0)))
+    assert verdict(twice, other) == (Verdict.MASKED, "the lane forces C.f: 1 → 9")
+    assert verdict(observation(1), observation(1, masks=(EncodedMask("C.g", 1, 0),)))[0] is Verdict.MASKED
+    assert verdict(observation(1), observation(1, masks=(EncodedMask("C.g", 0, 0),)))[0] is Verdict.IDENTICAL
+
+
 def test_a_fault_of_a_side_is_broken() -> None:
     judged = judge("probe", side("old", fault="was killed by SIGSEGV"), side("new", observation(1)), Ledger())
     assert (judged.verdict, judged.why) == (Verdict.BROKEN, "old: was killed by SIGSEGV")

@@ -1,5 +1,6 @@
 """A worker survives whatever a probe does, says what happened, and the next case is not disturbed."""
 
+import dataclasses
 import subprocess
 import time
 from collections.abc import Iterator
@@ -7,16 +8,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_project import Project, ToyRunner, make_project, running
+from toy_project import TOY, Project, ToyRunner, make_project, running
 
 from harness.compare import Verdict
+from harness.probes import ProbeError
 from harness.workers.protocol import Limits
 
 LIMITS = Limits(seconds=3, memory=256 << 20, output=16 << 20, grace=1)
 FAULTS = {
     "raises": "the harness itself raised ValueError: boom",
     "exits": "exited with status 3 without an observation",
-    "quits": "left by sys.exit(4)",
+    "quits": "left by SystemExit: 4",
     "segfaults": "was killed by SIGSEGV",
     "is_killed": "was killed by SIGKILL",
     "takes_memory": "used more memory than its limit of 256 MiB",
@@ -54,6 +56,25 @@ def test_a_fault_is_broken_with_its_reason_and_the_next_case_is_fine(shared: Toy
     assert FAULTS[fault] in outcome.judged.why
     assert shared("fine").judged.verdict is Verdict.IDENTICAL
     assert len(shared.events("worker_started")) == 2
+
+
+def test_a_probe_whose_forked_child_comes_back_is_not_believed(shared: ToyRunner) -> None:
+    outcome = shared("returns_twice")
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert "zombie" in outcome.judged.why
+
+
+def test_a_probe_file_that_cannot_be_imported_is_told(shared: ToyRunner, tmp_path: Path) -> None:
+    for text in ("def broken(:\n", "raise RuntimeError('at import')\n", "import sys; sys.exit(3)\n"):
+        (tmp_path / "bad.py").write_text(text)
+        with pytest.raises(ProbeError, match=r"bad\.py cannot be imported"):
+            ToyRunner(shared.runner, tmp_path / "bad.py")("anything")
+
+
+def test_what_only_one_side_lacks_is_a_difference(shared: ToyRunner) -> None:
+    outcome = shared("new_side_lacks_something")
+    assert outcome.judged.verdict is Verdict.REGRESSION
+    assert outcome.judged.why == "unavailable: (absent) → needs two accelerators"
 
 
 def test_what_the_host_lacks_is_not_run_with_its_reason(shared: ToyRunner) -> None:
@@ -138,18 +159,23 @@ def test_a_side_imports_once_however_many_cases_it_runs(toy_runner: ToyRunner) -
     assert len(toy_runner.events("worker_started")) == 2
 
 
-@pytest.mark.parametrize(
-    ("file", "before", "after"),
-    [("METADATA", "Version: ", "Version: 9"), ("direct_url.json", '"tree_hash": "', '"tree_hash": "0')],
-)
-def test_a_pin_that_is_not_what_was_asked_for_stops_the_worker(
-    toy_runner: ToyRunner, file: str, before: str, after: str
-) -> None:
-    metadata = next(toy_runner.runner.sides.new.overlay.glob("toy-*.dist-info")) / file
-    metadata.write_text(metadata.read_text().replace(before, after))
+@pytest.mark.parametrize("file", ["toy-*.dist-info/METADATA", "toy-*.dist-info/direct_url.json", "toy/__init__.py"])
+def test_an_overlay_that_is_not_what_was_installed_stops_the_worker(toy_runner: ToyRunner, file: str) -> None:
+    [changed] = toy_runner.runner.sides.new.overlay.glob(file)
+    changed.write_text(changed.read_text() + " ")
     outcome = toy_runner("config")
     assert outcome.judged.verdict is Verdict.BROKEN
-    assert "is pinned" in outcome.judged.why
+    assert "is not what was installed; delete " in outcome.judged.why
+
+
+def test_a_pin_that_is_not_what_was_asked_for_stops_the_worker(toy_runner: ToyRunner) -> None:
+    sides = toy_runner.runner.sides
+    [pin] = sides.new.pins
+    asked = dataclasses.replace(sides.new, pins=(dataclasses.replace(pin, tree_hash="0"),))
+    toy_runner.runner.sides = dataclasses.replace(sides, new=asked)
+    outcome = toy_runner("config")
+    assert outcome.judged.verdict is Verdict.BROKEN
+    assert "0 is pinned" in outcome.judged.why
 
 
 def test_a_checkout_is_accepted_with_its_commit_and_dirt(project: Project) -> None:
@@ -164,17 +190,18 @@ def test_a_checkout_is_accepted_with_its_commit_and_dirt(project: Project) -> No
     assert pin.commit is not None
 
 
-def test_an_import_from_elsewhere_is_noticed(toy_runner: ToyRunner, project: Project) -> None:
-    overlay = toy_runner.runner.sides.new.overlay
-    elsewhere = project.write("elsewhere/toy/__init__.py", (overlay / "toy" / "__init__.py").read_text())
-    (overlay / "toy" / "__init__.py").write_text(
-        f"import importlib.util, sys\n"
+def test_an_import_from_elsewhere_is_noticed(project: Project) -> None:
+    elsewhere = project.write("elsewhere/toy/__init__.py", TOY)
+    project.write(
+        "trees/2/toy/__init__.py",
+        "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('toy', {str(elsewhere)!r})\n"
         "module = importlib.util.module_from_spec(spec)\n"
         "sys.modules['toy'] = module\n"
-        "spec.loader.exec_module(module)\n"
+        "spec.loader.exec_module(module)\n",
     )
-    outcome = toy_runner("config")
+    with running(project) as runner:
+        outcome = runner("config")
     assert outcome.judged.verdict is Verdict.BROKEN
     assert "not from its overlay" in outcome.judged.why
 

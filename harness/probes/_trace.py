@@ -1,0 +1,145 @@
+"""Hooks that trace a model: what goes into and comes out of every module, forward and backward.
+
+The backward phase is watched by hooks on tensors, not by full backward hooks: those put views of their own into the
+graph, which upstream's pipeline schedule refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.observe.run import Run
+from harness.observe.trace import Step, TracedTensor
+from harness.probes._weights import named_modules
+
+
+@contextmanager
+def traced(run: Run, chunks: Sequence[Any]) -> Iterator[None]:
+    """Trace the model chunks within the context; the steps, forward then backward, go to `run.trace`."""
+    recorder = _Recorder()
+    for name, module in named_modules(chunks):
+        recorder.watch_module(name, module)
+    try:
+        yield
+    finally:
+        recorder.remove_hooks()
+        run.trace += recorder.steps()
+
+
+def traced_tensor(tensor: Any) -> TracedTensor:
+    """Hash and norm of a torch tensor."""
+    import torch
+
+    dense = tensor.detach().cpu().contiguous()
+    norm = float(torch.linalg.vector_norm(dense.float())) if dense.is_floating_point() else math.nan
+    return TracedTensor(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        sha256=hashlib.sha256(dense.reshape(-1).view(torch.uint8).numpy()).hexdigest()[:16],
+        norm=norm if math.isfinite(norm) else None,
+    )
+
+
+@dataclass
+class _Call:
+    """One call of a module; gradients by the place of their tensor among outputs, or among inputs and parameters."""
+
+    module: str
+    inputs: tuple[TracedTensor, ...] = ()
+    outputs: tuple[TracedTensor, ...] = ()
+    parameters: tuple[TracedTensor, ...] = ()
+    gradients_in: dict[int, TracedTensor] = field(default_factory=dict)
+    gradients_out: dict[int, TracedTensor] = field(default_factory=dict)
+    ended_backward: int = 0
+
+    def forward_step(self) -> Step:
+        return Step(self.module, "forward", self.inputs, self.outputs, self.parameters)
+
+    def backward_step(self) -> Step:
+        return Step(self.module, "backward", _in_place(self.gradients_in), _in_place(self.gradients_out))
+
+
+@dataclass
+class _Watched:
+    """A tensor whose gradient is awaited; it is held so that its identity stays its own."""
+
+    tensor: Any
+    wanted: list[tuple[_Call, dict[int, TracedTensor], int]] = field(default_factory=list)
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self._ended: list[_Call] = []
+        self._open: dict[int, list[_Call]] = {}
+        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._handles: list[Any] = []
+        self._clock = itertools.count(1)
+
+    def watch_module(self, name: str, module: Any) -> None:
+        def before(module: Any, arguments: Any, keywords: Any) -> None:
+            given, own = list(_tensors([arguments, keywords])), list(module.parameters(recurse=False))
+            call = _Call(name, tuple(map(traced_tensor, given)), parameters=tuple(map(traced_tensor, own)))
+            self._open.setdefault(id(module), []).append(call)
+            for place, tensor in enumerate([*given, *own]):
+                self._await_gradient(tensor, call, call.gradients_out, place)
+
+        def after(module: Any, _arguments: Any, _keywords: Any, results: Any) -> None:
+            call, given = self._open[id(module)].pop(), list(_tensors(results))
+            call.outputs = tuple(map(traced_tensor, given))
+            for place, tensor in enumerate(given):
+                self._await_gradient(tensor, call, call.gradients_in, place)
+            self._ended.append(call)
+
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(after, with_kwargs=True))
+
+    def remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._watched.clear()
+
+    def steps(self) -> list[Step]:
+        """Calls in the order in which they ended; a call without any gradient has no backward step."""
+        backward = sorted((call for call in self._ended if call.ended_backward), key=lambda call: call.ended_backward)
+        return [*(call.forward_step() for call in self._ended), *(call.backward_step() for call in backward)]
+
+    def _await_gradient(self, tensor: Any, call: _Call, kept: dict[int, TracedTensor], place: int) -> None:
+        if not tensor.requires_grad:
+            return
+        key = (id(tensor), tensor._version)  # what changes in place is another tensor to autograd
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = self._watched[key] = _Watched(tensor)
+            self._handles.append(tensor.register_hook(lambda gradient: self._arrived(watched, gradient)))
+        watched.wanted.append((call, kept, place))
+
+    def _arrived(self, watched: _Watched, gradient: Any) -> None:
+        if gradient is None:
+            return
+        found = traced_tensor(gradient)
+        for call, kept, place in reversed(watched.wanted):  # the innermost module saw the tensor last
+            kept[place] = found
+            call.ended_backward = next(self._clock)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors in nested sequences and mappings, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _in_place(found: dict[int, TracedTensor]) -> tuple[TracedTensor, ...]:
+    return tuple(found[place] for place in sorted(found))
