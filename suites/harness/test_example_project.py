@@ -196,6 +196,7 @@ def test_ctrl_c_leaves_no_process_behind(example: Project) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
     )
     deadline = time.monotonic() + 60
     while not list(example.folder.glob(".parity/runs/*/cases/*/*/rank0")) and time.monotonic() < deadline:
