@@ -17,30 +17,38 @@ _LONGEST_VALUE = 40
 
 @dataclass(frozen=True)
 class Case:
-    """One probe call, the same on both sides.
+    """One probe call, the same on both sides, but for the layout where that is what is compared.
 
     Attributes:
         parameters: the given keyword parameters in the order of the signature, without defaults.
         lane: `cpu` or `cuda`.
         layout: name of an entry of `LAYOUTS`.
+        old_layout: the old side's, where it is another.
     """
 
     probe: Probe
     parameters: Mapping[str, Any]
     lane: str = "cpu"
     layout: str = "single"
+    old_layout: str | None = None
 
     @property
     def id(self) -> str:
-        """`probe[value,other=1,tp2]`: the parameters that differ from their default, and the layout.
+        """`probe[value,other=1,tp2]`: the parameters that differ from their default, and the layout (or two).
 
         A text stands for itself; other values carry their name, and so does a key that is `absent` by default, since
         two of those could have the same text.
         """
         parts = [_part(name, value, self._is_key(name)) for name, value in self.parameters.items()]
-        if self.layout != "single":
+        if self.old_layout is not None:
+            parts.append(f"{self.old_layout}→{self.layout}")
+        elif self.layout != "single":
             parts.append(self.layout)
         return f"{self.probe.name}[{','.join(parts)}]" if parts else self.probe.name
+
+    def layout_of(self, side: str) -> str:
+        """The layout of `old` or `new`."""
+        return self.old_layout if side == "old" and self.old_layout is not None else self.layout
 
     def _is_key(self, name: str) -> bool:
         return bool(self.probe.parameters[name].default == "absent")
@@ -52,16 +60,26 @@ class Case:
         return f"{readable}-{hashlib.sha256(self.id.encode()).hexdigest()[:8]}"
 
 
-def make_case(probe: str | Probe, parameters: Mapping[str, Any], lane: str = "cpu", layout: str = "single") -> Case:
+def make_case(
+    probe: str | Probe,
+    parameters: Mapping[str, Any],
+    lane: str = "cpu",
+    layout: str = "single",
+    old_layout: str | None = None,
+) -> Case:
     """A case of a probe, named or found in `file.py::name`.
+
+    Args:
+        old_layout: the old side's layout (default: `layout`); the shards of each side are put together to compare.
 
     Raises:
         ProbeError: no such probe, or parameters it does not take.
         UnknownLayoutError: no such layout.
     """
     found = probe if isinstance(probe, Probe) else find_probe(probe)
-    layout_named(layout)
-    return Case(found, found.bind(parameters), lane, layout)
+    for name in (layout, old_layout or layout):
+        layout_named(name)
+    return Case(found, found.bind(parameters), lane, layout, None if old_layout == layout else old_layout)
 
 
 def _part(name: str, value: Any, named: bool) -> str:

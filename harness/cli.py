@@ -91,6 +91,8 @@ def compare(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The probe's parameters.")
     ] = None,
     layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
+    old_layout: Annotated[str | None, typer.Option(help="Layout of the old side, where it is another.")] = None,
+    new_layout: Annotated[str | None, typer.Option(help="Layout of the new side, where it is another.")] = None,
     old: Old = None,
     new: New = None,
     pin: Pins = None,
@@ -106,7 +108,7 @@ def compare(
 
     Example: parity compare ddp_config variant=fsdp --new-pin megatron-bridge==0.6.2
     """
-    case = make_case(probe, _parameters(parameters or []), layout=layout)
+    case = make_case(probe, _parameters(parameters or []), layout=new_layout or layout, old_layout=old_layout or layout)
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared.toml")
     sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)

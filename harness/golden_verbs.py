@@ -133,7 +133,9 @@ class GoldenDesk:
         return path
 
     def _recorded(self) -> dict[str, Recorded]:
-        return {record["case"]: record for record in latest_cases(Records(self.run)) if "slug" in record}
+        """Cases of the run that may have a golden: not those that compare two layouts."""
+        cases = [record for record in latest_cases(Records(self.run)) if "slug" in record]
+        return {record["case"]: record for record in cases if record.get("old_layout") in (None, record["layout"])}
 
     def _record(self, case: str) -> Recorded:
         recorded = self._recorded()

@@ -222,15 +222,25 @@ class Parity:
         self._request = request
 
     def __call__(
-        self, probe: str, *, layout: str = "single", expects: Expectation | None = None, **parameters: Any
+        self,
+        probe: str,
+        *,
+        layout: str = "single",
+        old_layout: str | None = None,
+        new_layout: str | None = None,
+        expects: Expectation | None = None,
+        **parameters: Any,
     ) -> None:
         """Run `probe` with `parameters` under `layout` on both sides.
 
         Args:
+            old_layout: the old side's layout, where it is another; the probe must say what part of each tensor a rank
+                holds. Bitwise equality is not to be expected then: the old side's noise floor judges.
+            new_layout: the same of the new side.
             expects: an exception both sides must raise exactly, for a case that neither pin can run.
         """
         try:
-            case = make_case(probe, parameters, layout=layout)
+            case = make_case(probe, parameters, layout=new_layout or layout, old_layout=old_layout or layout)
         except (ProbeError, UnknownLayoutError) as error:
             pytest.fail(str(error), pytrace=False)
         self._plugin.claim(case.id, self._request.node.nodeid)

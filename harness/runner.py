@@ -89,6 +89,8 @@ class Outcome:
         """The command that runs this case alone."""
         given = [f"{name}={_typed(value)}" for name, value in self.case.parameters.items()]
         layout = ["--layout", self.case.layout] if self.case.layout != "single" else []
+        if self.case.old_layout is not None:
+            layout = ["--old-layout", self.case.old_layout, "--new-layout", self.case.layout]
         return " ".join(
             [shlex.join(["parity", "compare", self.case.probe.reference, *given, *layout]), self.options]
         ).strip()
@@ -180,7 +182,7 @@ class Runner:
 
     def _judged(self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits) -> Judged:
         try:
-            golden = self._goldens.read(case.slug) if self._goldens else None
+            golden = self._goldens.read(case.slug) if self._goldens and case.old_layout is None else None
             if self._golden_only:
                 return _against_golden(case, golden, sides["new"], self._ledger)
             judged = judge(case.id, sides["old"], sides["new"], self._ledger, expects)
@@ -207,21 +209,22 @@ class Runner:
 
     def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *, perturbed: int = 0) -> Side:
         folder = self._folder / "cases" / case.slug / name
+        layout = case.layout_of("new" if name == "new" else "old")
         shutil.rmtree(folder, ignore_errors=True)
         versions = {pin.distribution: pin.version or "0+unknown" for pin in stack.pins}
-        request = Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), limits, perturbed)
+        request = Request(case.probe.reference, dict(case.parameters), layout, str(folder), limits, perturbed)
         try:
             reply = self._pool.run(stack, request)
         except WorkerLost as error:
-            return Side(name, stack.name, versions, fault=str(error))
+            return Side(name, stack.name, versions, fault=str(error), layout=layout)
         output = "".join(rank.output for rank in reply.ranks)
-        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds)
+        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds, layout=layout)
         unavailable = next((rank.unavailable for rank in reply.ranks if rank.unavailable), None)
         fault = _first_fault(reply)
         if fault or unavailable:
             return replace(side, fault=fault, unavailable=unavailable)
         try:
-            ranks = [load(folder / f"rank{number}") for number in range(layout_named(case.layout).world_size)]
+            ranks = [load(folder / f"rank{number}") for number in range(layout_named(layout).world_size)]
         except ObservationError as error:
             return replace(side, fault=str(error))
         return replace(side, ranks=ranks)
@@ -232,6 +235,8 @@ def _against_golden(case: Case, golden: Golden | None, new: Side, ledger: Ledger
         return Judged(Verdict.BROKEN, f"new: {new.fault}")
     if new.unavailable:
         return Judged(Verdict.NOT_RUN, new.unavailable)
+    if case.old_layout is not None:
+        return Judged(Verdict.NOT_RUN, "a golden is of one layout, and this case compares two")
     if golden is None:
         return Judged(Verdict.NOT_RUN, "no golden; after a run of both sides, type `parity golden new`")
     return judge_golden_only(golden, case.id, new.ranks, new.versions, ledger)
@@ -259,6 +264,7 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         "probe": outcome.case.probe.reference,
         "parameters": dict(outcome.case.parameters),
         "layout": outcome.case.layout,
+        "old_layout": outcome.case.layout_of("old"),
         "lane": outcome.case.lane,
         "verdict": str(judged.verdict),
         "why": judged.why,

@@ -26,6 +26,7 @@ class Shard:
         world: number of different shards.
         stride: number of equal blocks of the tensor that are sharded one by one, Megatron's `partition_stride`: 2 for
             the first layer of a gated MLP, where a rank holds its part of the gate, then of the up projection.
+        holder: the rank of the whole run that holds it, for messages.
     """
 
     array: Array
@@ -33,6 +34,7 @@ class Shard:
     rank: int = 0
     world: int = 1
     stride: int = 1
+    holder: int | None = None
 
     @property
     def _form(self) -> tuple[str, tuple[int, ...], int | None, int, int]:
@@ -54,10 +56,10 @@ def assemble(shards: Sequence[Shard], name: str = "the tensor") -> Array:
         if shard._form != first._form:
             raise ShardError(f"{name}: shards of two forms, {_told(first)} and {_told(shard)}")
     if first.partition_dim is None:
-        return _one_of([shard.array for shard in shards], f"{name} is replicated")
+        return _one_of(shards, f"{name} is replicated")
     parts = []
     for rank in range(first.world):
-        copies = [shard.array for shard in shards if shard.rank == rank]
+        copies = [shard for shard in shards if shard.rank == rank]
         if not copies:
             raise ShardError(f"{name}: shard {rank} of {first.world} is missing")
         parts.append(_one_of(copies, f"{name}, shard {rank} of {first.world}, is held by {len(copies)} ranks"))
@@ -97,18 +99,24 @@ def _interleaved(parts: Sequence[Array], dim: int, stride: int, name: str) -> Ar
     return np.concatenate([blocks[rank][block] for block in range(stride) for rank in range(len(parts))], axis=dim)
 
 
-def _one_of(copies: Sequence[Array], what: str) -> Array:
-    first = np.ascontiguousarray(copies[0]).reshape(copies[0].shape)
+def _one_of(copies: Sequence[Shard], what: str) -> Array:
+    first = _dense(copies[0].array)
     for number, copy in enumerate(copies[1:], 1):
-        other = np.ascontiguousarray(copy).reshape(copy.shape)
+        other = _dense(copy.array)
         if not bitwise_equal(first, other):
             found = measure(first, other)
             assert found.worst is not None
+            which = "copies" if copy.holder is None else "ranks"
+            places = (0, number) if copy.holder is None else (copies[0].holder, copy.holder)
             raise ShardError(
-                f"{what}, but copies 0 and {number} differ in {found.differing} of {found.size} elements,"
+                f"{what}, but {which} {places[0]} and {places[1]} differ in {found.differing} of {found.size} elements,"
                 f" worst at {list(found.worst.index)}: {found.worst.old} and {found.worst.new}"
             )
     return first
+
+
+def _dense(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _told(shard: Shard) -> str:

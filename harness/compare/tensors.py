@@ -127,13 +127,20 @@ def compare_arrays(
     new: Mapping[str, Array],
     repeats: Sequence[Mapping[str, Array]] = (),
     perturbed: Sequence[Mapping[str, Array]] = (),
+    *,
+    few_ulp: bool = True,
 ) -> list[TensorVerdict]:
-    """The same for arrays in memory, such as shards put together (see `harness.compare.shards`)."""
+    """The same for arrays in memory, such as shards put together (see `harness.compare.shards`).
+
+    Args:
+        few_ulp: see `harness.compare.noise.judge_noise`.
+    """
     return _compare(
         ArrayTensors(old),
         ArrayTensors(new),
         [ArrayTensors(run) for run in repeats],
         [ArrayTensors(run) for run in perturbed],
+        few_ulp=few_ulp,
     )
 
 
@@ -147,7 +154,12 @@ def tensor_differences(old: Observation, new: Observation) -> list[Difference]:
 
 
 def _compare(
-    old: Tensors, new: Tensors, repeats: Sequence[Tensors], perturbed: Sequence[Tensors]
+    old: Tensors,
+    new: Tensors,
+    repeats: Sequence[Tensors],
+    perturbed: Sequence[Tensors],
+    *,
+    few_ulp: bool = True,
 ) -> list[TensorVerdict]:
     names = sorted(old.names() | new.names())
     equal = {name for name in names if _equal(old, new, name)}
@@ -162,7 +174,7 @@ def _compare(
     return [
         TensorVerdict(name, "identical", old.kind(name), new.kind(name))
         if name in equal
-        else _judged(name, old, new, floors, rounding, why)
+        else _judged(name, old, new, floors, rounding, why, few_ulp)
         for name in names
     ]
 
@@ -174,6 +186,7 @@ def _judged(
     floors: Mapping[Source, Sequence[Tensors]],
     rounding: Rounding,
     why: str,
+    few_ulp: bool,
 ) -> TensorVerdict:
     """A tensor that is not bitwise equal, judged by the first floor that allows it, else by the first floor."""
     kinds = [side.kind(name) if name in side.names() else None for side in (old, new)]
@@ -190,7 +203,7 @@ def _judged(
             )
             continue
         floor = measure_floor(source, ours, [run.array(name) for run in runs], rounding)
-        checks = judge_noise(statistics, floor, kinds[0][0], rounding)
+        checks = judge_noise(statistics, floor, kinds[0][0], rounding, few_ulp=few_ulp)
         kind: TensorKind = "within_noise" if all(check.passed for check in checks) else "different"
         judged.append(TensorVerdict(name, kind, kinds[0], kinds[1], statistics, floor, checks))
     return next((verdict for verdict in judged if verdict.kind == "within_noise"), (judged or [different])[0])

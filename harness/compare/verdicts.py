@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 
+from harness.compare.across import unequal_differences, unplaced, whole
 from harness.compare.divergence import Divergence, first_divergence
 from harness.compare.ledger import CLASSES, Change, Ledger
-from harness.compare.tensors import TensorVerdict, compare_tensors
+from harness.compare.tensors import TensorVerdict, compare_arrays, compare_tensors
 from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
 from harness.observe.codec import canonical_bytes
 from harness.observe.exceptions import ObservedException
@@ -57,6 +58,7 @@ class Side:
         seconds: wall time of its case.
         repeats: further runs of the same case on this side (A/A), each one observation per rank.
         perturbed: the same with the case's inputs moved by one unit in the last place (see `harness.compare.noise`).
+        layout: name of the layout it ran in.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Side:
     seconds: float = 0.0
     repeats: Sequence[Sequence[Observation]] = ()
     perturbed: Sequence[Sequence[Observation]] = ()
+    layout: str = "single"
 
     @property
     def exception(self) -> ObservedException | None:
@@ -145,9 +148,16 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
         return Judged(Verdict.STALE, f"neither side raises {expects.type.rpartition(':')[2]}: {expects.message}")
     if old.exception and new.exception:
         return _both_raise(old.exception, new.exception, expects, changes)
-    tensors = _tensors(old, new)
+    if old.layout != new.layout and not (old.exception or new.exception):
+        unknown = unplaced(old.ranks) or unplaced(new.ranks)
+        if unknown:
+            return Judged(Verdict.BROKEN, unknown)
+        differences, tensors = _across_layouts(old, new)
+    else:
+        tensors = _tensors(old, new)
+        differences = _differences(old, new, tensors)
     judged = outcome_of(
-        _differences(old, new, tensors),
+        differences,
         [change for change in changes if _could_be_seen(change, old, new)],
         masked=_masked_differences(old, new),
         noise=_noise(tensors),
@@ -191,6 +201,8 @@ def outcome_of(
 
 def _with_divergence(judged: Judged, old: Side, new: Side) -> Judged:
     """A verdict on tensors that differ undeclared, with the first module in which they do."""
+    if old.layout != new.layout:
+        return judged
     names = {tensor.name for rank in judged.tensors for tensor in rank if tensor.kind == "different"}
     if not any(found.path.rpartition(": ")[2] in names for found in judged.undeclared):
         return judged
@@ -287,6 +299,26 @@ def _tensors(old: Side, new: Side) -> list[list[TensorVerdict]]:
     ]
 
 
+def _across_layouts(old: Side, new: Side) -> tuple[list[Difference], list[list[TensorVerdict]]]:
+    """Differences, and the verdict of every tensor, of two layouts: each side's ranks are put together first."""
+    ours, theirs = whole(old.ranks), whole(new.ranks)
+    unequal = ours.unequal.keys() | theirs.unequal.keys()
+    tensors = [
+        tensor
+        for tensor in compare_arrays(
+            ours.arrays,
+            theirs.arrays,
+            [whole(run).arrays for run in old.repeats],
+            [whole(run).arrays for run in old.perturbed],
+            few_ulp=False,
+        )
+        if tensor.name not in unequal
+    ]
+    plain = [{path: value for path, value in side.plain.items() if path not in unequal} for side in (ours, theirs)]
+    found = [difference for tensor in tensors if tensor.kind == "different" and (difference := tensor.difference)]
+    return [*unequal_differences(ours, theirs), *tree_differences(*plain), *found], [tensors]
+
+
 def _noise(tensors: list[list[TensorVerdict]]) -> list[Difference]:
     return merge_ranks(
         [
@@ -349,11 +381,14 @@ def _moved(old: Side, new: Side) -> list[Difference]:
     return [replace(item, path=f"{_PROVENANCE}{item.path}") for item in found]
 
 
-def _masks(side: Side) -> dict[tuple[int, str, int], EncodedMask]:
-    """Masks by rank, field, and how often the field had been forced before."""
+def _masks(side: Side, ranks: int) -> dict[tuple[int, str, int], EncodedMask]:
+    """Masks by rank, field, and how often the field had been forced before.
+
+    Where the other side has more ranks, this one's stand for them in turn.
+    """
     found: dict[tuple[int, str, int], EncodedMask] = {}
-    for number, rank in enumerate(side.ranks):
-        for mask in rank.masks:
+    for number in range(ranks if side.ranks else 0):
+        for mask in side.ranks[number % len(side.ranks)].masks:
             occurrence = sum((number, mask.field) == key[:2] for key in found)
             found[(number, mask.field, occurrence)] = mask
     return found
@@ -361,7 +396,8 @@ def _masks(side: Side) -> dict[tuple[int, str, int], EncodedMask]:
 
 def _forced_differently(old: Side, new: Side) -> str | None:
     """A field that the lane forced to another value on each side: then it compares two different things."""
-    ours, theirs = _masks(old), _masks(new)
+    ranks = max(len(old.ranks), len(new.ranks))
+    ours, theirs = _masks(old, ranks), _masks(new, ranks)
     for key in sorted(ours.keys() & theirs.keys()):
         if canonical_bytes(ours[key].forced) != canonical_bytes(theirs[key].forced):
             forced = f"{text(ours[key].forced)} on old and {text(theirs[key].forced)} on new"
@@ -371,7 +407,8 @@ def _forced_differently(old: Side, new: Side) -> str | None:
 
 def _masked_differences(old: Side, new: Side) -> list[Difference]:
     """Fields the lane forces and in which the sides differ, or that one side alone has and had otherwise."""
-    ours, theirs = _masks(old), _masks(new)
+    ranks = max(len(old.ranks), len(new.ranks))
+    ours, theirs = _masks(old, ranks), _masks(new, ranks)
     found = [_masked(key[1], ours.get(key), theirs.get(key)) for key in sorted({*ours, *theirs})]
     return list(dict.fromkeys(difference for difference in found if difference))
 

@@ -196,8 +196,8 @@ def load(folder: Path) -> Observation:
             missing=tuple(document.pop("missing")),
             masks=tuple(EncodedMask(**mask) for mask in document.pop("masks")),
             imported=tuple(document.pop("imported")),
-            trace=tuple(step_from(step) for step in document.pop("trace")),
-            placement={name: Placement(**place) for name, place in document.pop("placement").items()},
+            trace=tuple(step_from(step) for step in document.pop("trace", ())),
+            placement={name: Placement(**place) for name, place in document.pop("placement", {}).items()},
             folder=folder,
             **document,
         )

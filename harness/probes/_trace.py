@@ -48,15 +48,25 @@ def traced_tensor(tensor: Any) -> TracedTensor:
 
 @dataclass
 class _Call:
-    """One call of a module; gradients by the place of their tensor among outputs, or among inputs and parameters."""
+    """One call of a module; gradients by the place of their tensor among outputs, or among inputs and parameters.
+
+    `arrived` is when the last gradient of its own came, 0 if none did; `within` are the calls made inside it.
+    """
 
     module: str
+    depth: int
     inputs: tuple[TracedTensor, ...] = ()
     outputs: tuple[TracedTensor, ...] = ()
     parameters: tuple[TracedTensor, ...] = ()
     gradients_in: dict[int, TracedTensor] = field(default_factory=dict)
     gradients_out: dict[int, TracedTensor] = field(default_factory=dict)
-    ended_backward: int = 0
+    arrived: int = 0
+    within: list[_Call] = field(default_factory=list)
+
+    @property
+    def ended_backward(self) -> tuple[int, int]:
+        """A sort key: no call ends before those within it, whose parameters may get their gradients last."""
+        return max(self.arrived, *(call.ended_backward[0] for call in self.within), 0), -self.depth
 
     def forward_step(self) -> Step:
         return Step(self.module, "forward", self.inputs, self.outputs, self.parameters)
@@ -76,7 +86,7 @@ class _Watched:
 class _Recorder:
     def __init__(self) -> None:
         self._ended: list[_Call] = []
-        self._open: dict[int, list[_Call]] = {}
+        self._open: list[_Call] = []
         self._watched: dict[tuple[int, int], _Watched] = {}
         self._handles: list[Any] = []
         self._clock = itertools.count(1)
@@ -84,13 +94,16 @@ class _Recorder:
     def watch_module(self, name: str, module: Any) -> None:
         def before(module: Any, arguments: Any, keywords: Any) -> None:
             given, own = list(_tensors([arguments, keywords])), list(module.parameters(recurse=False))
-            call = _Call(name, tuple(map(traced_tensor, given)), parameters=tuple(map(traced_tensor, own)))
-            self._open.setdefault(id(module), []).append(call)
+            call = _Call(name, len(self._open), tuple(map(traced_tensor, given)))
+            call.parameters = tuple(map(traced_tensor, own))
+            if self._open:
+                self._open[-1].within.append(call)
+            self._open.append(call)
             for place, tensor in enumerate([*given, *own]):
                 self._await_gradient(tensor, call, call.gradients_out, place)
 
-        def after(module: Any, _arguments: Any, _keywords: Any, results: Any) -> None:
-            call, given = self._open[id(module)].pop(), list(_tensors(results))
+        def after(_module: Any, _arguments: Any, _keywords: Any, results: Any) -> None:
+            call, given = self._open.pop(), list(_tensors(results))
             call.outputs = tuple(map(traced_tensor, given))
             for place, tensor in enumerate(given):
                 self._await_gradient(tensor, call, call.gradients_in, place)
@@ -106,7 +119,7 @@ class _Recorder:
 
     def steps(self) -> list[Step]:
         """Calls in the order in which they ended; a call without any gradient has no backward step."""
-        backward = sorted((call for call in self._ended if call.ended_backward), key=lambda call: call.ended_backward)
+        backward = sorted((call for call in self._ended if call.arrived), key=lambda call: call.ended_backward)
         return [*(call.forward_step() for call in self._ended), *(call.backward_step() for call in backward)]
 
     def _await_gradient(self, tensor: Any, call: _Call, kept: dict[int, TracedTensor], place: int) -> None:
@@ -125,7 +138,7 @@ class _Recorder:
         found = traced_tensor(gradient)
         for call, kept, place in reversed(watched.wanted):  # the innermost module saw the tensor last
             kept[place] = found
-            call.ended_backward = next(self._clock)
+            call.arrived = next(self._clock)
 
 
 def _tensors(value: Any) -> Iterator[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.observe.run import Run
+from harness.observe.placement import Placement
+from harness.observe.run import HarnessFault, Run
 from harness.probes._trace import traced
 from harness.probes._weights import placed_parameters
 
@@ -74,6 +75,31 @@ def gradients(chunks: Sequence[Any]) -> dict[str, Any]:
 def parameters(chunks: Sequence[Any]) -> dict[str, Any]:
     """A copy of every parameter of this rank, by global name."""
     return {placed.name: placed.parameter.detach().clone() for placed in placed_parameters(chunks)}
+
+
+def record_placement(run: Run, chunks: Sequence[Any], tree: Mapping[str, Any]) -> None:
+    """Say what part of each tensor of the probe's tree this rank holds.
+
+    Parameters, and what is named like them, lie as Megatron-Core marks them. Logits lie by sequences on data parallel
+    ranks, by vocabulary on tensor parallel ones; the loss is a mean over this data parallel rank's sequences.
+
+    Raises:
+        HarnessFault: logits are sharded both ways.
+    """
+    state = run.upstream("megatron.core.parallel_state")
+    tensor = (state.get_tensor_model_parallel_rank(), state.get_tensor_model_parallel_world_size())
+    data = (state.get_data_parallel_rank(), state.get_data_parallel_world_size())
+    if tensor[1] > 1 and data[1] > 1 and "logits" in tree:
+        raise HarnessFault("logits sharded by sequence and by vocabulary; their placement has one dimension")
+    places = {
+        placed.name: Placement(placed.dim, placed.rank, placed.shards, placed.blocks)
+        for placed in placed_parameters(chunks)
+    }
+    for kind in ("parameters", "gradients", "updated"):
+        run.placement |= {f"{kind}/{name}": places[name] for name in tree[kind]}
+    if "logits" in tree:
+        run.placement["logits"] = Placement(0, *data) if data[1] > 1 else Placement(2, *tensor)
+        run.placement["loss"] = Placement(None, *data, mean=True)
 
 
 def _batch(run: Run) -> tuple[Any, Any]:

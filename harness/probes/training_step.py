@@ -64,10 +64,12 @@ def training_step(
     seen = _training.forward_backward(run, chunks)
     gradients = _training.gradients(chunks)
     grad_norm = engine.optimizer_step()
-    return {
+    tree = {
         **seen,
         "parameters": before,
         "gradients": gradients,
         "grad_norm": grad_norm,
         "updated": _training.parameters(chunks),
     }
+    _training.record_placement(run, chunks, tree)
+    return tree

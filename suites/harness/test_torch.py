@@ -63,3 +63,17 @@ def test_a_collective_that_one_rank_leaves_is_broken_and_names_that_rank(with_to
 def test_device_calls_are_answered_and_listed(with_torch: ToyRunner) -> None:
     stand_ins = with_torch("torch_values").old.ranks[0].environment["stand_ins"]
     assert "torch.cuda.current_device" in [entry["replaced"] for entry in stand_ins]
+
+
+def test_a_trace_has_every_call_in_order_and_changes_no_result(with_torch: ToyRunner) -> None:
+    outcome = with_torch("traced_layers")
+    assert outcome.judged.verdict is Verdict.IDENTICAL, outcome.message
+    [rank] = outcome.old.ranks
+    assert rank.tree["equal"] is True
+    assert [(step.module, step.phase) for step in rank.trace] == [
+        *((name, "forward") for name in ("first", "relu", "second", "second", "(model)")),
+        *((name, "backward") for name in ("second", "second", "relu", "first", "(model)")),
+    ]
+    shapes = [[out.shape for out in step.outputs] for step in rank.trace if step.phase == "backward"]
+    linear = [(2, 4), (4, 4), (4,)]
+    assert shapes == [linear, linear, [(2, 4)], linear, [(2, 4)]]

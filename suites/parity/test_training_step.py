@@ -58,3 +58,12 @@ def test_without_the_distributed_optimizer(parity: Parity, layout: str) -> None:
 @pytest.mark.parametrize("layout", ["single", "tp2_sp"])
 def test_seeded_initialisation(parity: Parity, hf_config: str, layout: str) -> None:
     parity("training_step", hf_config=hf_config, seeded_init=True, layout=layout)
+
+
+@pytest.mark.parametrize("new_layout", ["tp2", "dp2", "pp2"])
+def test_another_layout(parity: Parity, new_layout: str) -> None:
+    parity("training_step", old_layout="single", new_layout=new_layout)
+
+
+def test_another_layout_of_experts(parity: Parity) -> None:
+    parity("training_step", hf_config="qwen3_moe", old_layout="single", new_layout="ep2")
