@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import safetensors.numpy
 from numpy_step import DTYPES, Array, Inputs, Tensors, make_inputs, moved_by_one_ulp, training_step
+from upstream_faults import section
 
 from harness.compare.tensors import TensorVerdict, compare_arrays
 from harness.stacks.base import ensure
@@ -268,7 +269,7 @@ def detection_report() -> str:
         write_pairs(Path(folder))
         base = ensure(load_settings(), "locked", lambda _line: None)
         close = assert_close_detects(Path(folder), str(base.python))
-    return render(ours, close, cosine)
+    return render(ours, close, cosine) + section()
 
 
 def render(

@@ -1,0 +1,90 @@
+"""The whole chain, from upstream's code in a worker to the verdict: every fault seeded into that code is found."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import upstream_faults
+from upstream_faults import FAULTS, Fault
+
+from harness.cases import Case, make_case
+from harness.compare import Side, Verdict, load_ledger
+from harness.observe.globs import matches
+from harness.runner import Outcome, Runner, new_run_folder
+from harness.selection import Selection
+from harness.stacks import BuiltStack
+from harness.workers.protocol import Limits
+
+Record = Callable[[str, Any], None]
+STACK = "verl-0.8.0"
+CLEAN = sorted({(fault.probe, fault.layout, tuple(fault.parameters.items())) for fault in FAULTS})
+
+
+class OldOnce(Runner):
+    """Runs the old side, and the runs that give its noise floor, once for all faults of the same case without one."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._kept: dict[tuple[str, str], Side] = {}
+
+    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *, perturbed: int = 0) -> Side:
+        if name == "new" or any(fault.both and fault.name == case.parameters.get("fault") for fault in FAULTS):
+            return super()._side(name, stack, case, limits, perturbed=perturbed)
+        clean = replace(case, parameters={key: value for key, value in case.parameters.items() if key != "fault"})
+        if (name, clean.id) not in self._kept:
+            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, perturbed=perturbed)
+        return self._kept[name, clean.id]
+
+
+@dataclass
+class Chain:
+    """Runs probes of `upstream_faults.py` on one stack, against itself."""
+
+    runner: Runner
+
+    def __call__(self, probe: str, layout: str, **parameters: Any) -> Outcome:
+        return self.runner.run(make_case(f"{upstream_faults.__file__}::{probe}", parameters, layout=layout))
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    sides = Selection(old=STACK, new=STACK).build(lambda _line: None)
+    folder = tmp_path_factory.mktemp("upstream")
+    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid())
+    try:
+        yield Chain(runner)
+    finally:
+        runner.stop()
+
+
+@pytest.mark.parametrize(("probe", "layout", "parameters"), CLEAN)
+def test_without_a_fault_both_sides_are_identical(
+    chain: Chain, probe: str, layout: str, parameters: tuple[tuple[str, Any], ...]
+) -> None:
+    outcome = chain(probe, layout, **dict(parameters))
+    assert outcome.judged.verdict is Verdict.IDENTICAL, outcome.message
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_a_fault_is_found_and_named(chain: Chain, fault: Fault, record_property: Record) -> None:
+    outcome = chain(fault.probe, fault.layout, fault=fault.name, **fault.parameters)
+    judged = outcome.judged
+    found = judged.verdict.fails
+    record_property("faults", (int(found), 1))
+    assert judged.verdict == fault.verdict, outcome.message
+    if judged.verdict is not Verdict.REGRESSION:
+        [reason] = fault.shows
+        assert reason in judged.why
+        return
+    paths = [difference.path for difference in judged.undeclared]
+    assert [glob for glob in fault.shows if not any(matches(glob, path) for path in paths)] == [], outcome.message
+    allowed = (*fault.shows, *fault.also)
+    assert [path for path in paths if not any(matches(glob, path) for glob in allowed)] == [], outcome.message
+    assert judged.why.startswith(f"{paths[0]}: ")
+    assert fault.first in judged.why
+
+
+def test_faults_have_names_of_their_own() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
