@@ -8,18 +8,21 @@ from enum import StrEnum
 from itertools import chain
 
 from harness.compare.across import unequal_differences, unplaced, whole
+from harness.compare.circumstances import (
+    PROVENANCE,
+    comparable_hooks,
+    forced_differently,
+    masked_differences,
+    moved_hooks,
+)
 from harness.compare.divergence import Divergence, first_divergence
 from harness.compare.ledger import CLASSES, Change, Ledger
 from harness.compare.tensors import TensorVerdict, compare_arrays, compare_tensors
-from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
-from harness.observe.codec import canonical_bytes
+from harness.compare.trees import ABSENT, Difference, Kind, tree_differences
 from harness.observe.exceptions import ObservedException
 from harness.observe.globs import matches
-from harness.observe.observation import EncodedMask, Observation
+from harness.observe.observation import Observation
 from harness.observe.trace import Step
-
-_PROVENANCE = "provenance."
-"""Path of what says where a hook comes from."""
 
 
 class Verdict(StrEnum):
@@ -136,7 +139,7 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     """
     if old.unavailable and new.unavailable and not (old.fault or new.fault):
         return Judged(Verdict.NOT_RUN, new.unavailable)
-    broken = _broken(old) or _broken(new) or _forced_differently(old, new)
+    broken = _broken(old) or _broken(new) or forced_differently(old.ranks, new.ranks)
     if broken:
         return Judged(Verdict.BROKEN, broken)
     changes = ledger.changes_for(case, old.versions, new.versions)
@@ -159,9 +162,9 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     judged = outcome_of(
         differences,
         [change for change in changes if _could_be_seen(change, old, new)],
-        masked=_masked_differences(old, new),
+        masked=masked_differences(old.ranks, new.ranks),
         noise=_noise(tensors),
-        moved=_moved(old, new),
+        moved=moved_hooks(old.ranks, new.ranks),
         tensors=tensors,
     )
     return _with_divergence(judged, old, new)
@@ -216,9 +219,9 @@ def _traces(ranks: Sequence[Observation]) -> list[Sequence[Step]]:
 
 def _could_be_seen(change: Change, old: Side, new: Side) -> bool:
     """Where a side raised, only exceptions can be seen; where a hook plays no part, not where it comes from."""
-    if change.path.startswith(_PROVENANCE):
-        names = {*chain(*(_comparable(old, new)))}
-        return any(matches(change.path, f"{_PROVENANCE}{name}") for name in names)
+    if change.path.startswith(PROVENANCE):
+        names = {*chain(*(comparable_hooks(old.ranks, new.ranks)))}
+        return any(matches(change.path, f"{PROVENANCE}{name}") for name in names)
     return not (old.exception or new.exception) or change.path.startswith("exception")
 
 
@@ -228,7 +231,7 @@ def _outcome(judged: Judged) -> tuple[Verdict, str]:
     if judged.stale:
         change = judged.stale[0]
         return Verdict.STALE, f"declared, but no longer occurs: {change.path} ({change.reason})"
-    declared = [change for change in judged.declared_by if not change.path.startswith(_PROVENANCE)]
+    declared = [change for change in judged.declared_by if not change.path.startswith(PROVENANCE)]
     if any(change.unsupported for change in declared):
         return Verdict.UNSUPPORTED, next(change.reason for change in declared if change.unsupported)
     if declared:
@@ -360,65 +363,3 @@ def merge_ranks(per_rank: list[list[Difference]]) -> list[Difference]:
         if found not in common
     ]
     return common + single
-
-
-def _provenance(side: Side) -> dict[str, str]:
-    return {name: place for rank in side.ranks for name, place in rank.provenance.items()}
-
-
-def _comparable(old: Side, new: Side) -> tuple[dict[str, str], dict[str, str]]:
-    """Where the hooks of each side come from; where a side raised, only those that both had come to."""
-    ours, theirs = _provenance(old), _provenance(new)
-    if not (old.exception or new.exception):
-        return ours, theirs
-    both = ours.keys() & theirs.keys()
-    return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
-
-
-def _moved(old: Side, new: Side) -> list[Difference]:
-    """Hooks and functions that come from another module on the new side."""
-    found = tree_differences(*_comparable(old, new))
-    return [replace(item, path=f"{_PROVENANCE}{item.path}") for item in found]
-
-
-def _masks(side: Side, ranks: int) -> dict[tuple[int, str, int], EncodedMask]:
-    """Masks by rank, field, and how often the field had been forced before.
-
-    Where the other side has more ranks, this one's stand for them in turn.
-    """
-    found: dict[tuple[int, str, int], EncodedMask] = {}
-    for number in range(ranks if side.ranks else 0):
-        for mask in side.ranks[number % len(side.ranks)].masks:
-            occurrence = sum((number, mask.field) == key[:2] for key in found)
-            found[(number, mask.field, occurrence)] = mask
-    return found
-
-
-def _forced_differently(old: Side, new: Side) -> str | None:
-    """A field that the lane forced to another value on each side: then it compares two different things."""
-    ranks = max(len(old.ranks), len(new.ranks))
-    ours, theirs = _masks(old, ranks), _masks(new, ranks)
-    for key in sorted(ours.keys() & theirs.keys()):
-        if canonical_bytes(ours[key].forced) != canonical_bytes(theirs[key].forced):
-            forced = f"{text(ours[key].forced)} on old and {text(theirs[key].forced)} on new"
-            return f"the lane forces {key[1]} to {forced}"
-    return None
-
-
-def _masked_differences(old: Side, new: Side) -> list[Difference]:
-    """Fields the lane forces and in which the sides differ, or that one side alone has and had otherwise."""
-    ranks = max(len(old.ranks), len(new.ranks))
-    ours, theirs = _masks(old, ranks), _masks(new, ranks)
-    found = [_masked(key[1], ours.get(key), theirs.get(key)) for key in sorted({*ours, *theirs})]
-    return list(dict.fromkeys(difference for difference in found if difference))
-
-
-def _masked(name: str, old: EncodedMask | None, new: EncodedMask | None) -> Difference | None:
-    if old and new:
-        same = canonical_bytes(old.own) == canonical_bytes(new.own)
-        return None if same else Difference(name, "changed", text(old.own), text(new.own))
-    mask = old or new
-    if mask is None or canonical_bytes(mask.own) == canonical_bytes(mask.forced):
-        return None
-    kind: Kind = "removed" if old else "added"
-    return Difference(name, kind, text(mask.own) if old else ABSENT, text(mask.own) if new else ABSENT)

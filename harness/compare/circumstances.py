@@ -1,0 +1,77 @@
+"""What surrounds a result: where the hooks come from, and what the lane forced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
+from harness.observe.codec import canonical_bytes
+from harness.observe.observation import EncodedMask, Observation
+
+PROVENANCE = "provenance."
+"""Start of the path of what says where a hook comes from."""
+
+Ranks = Sequence[Observation]
+
+
+def _provenance(ranks: Ranks) -> dict[str, str]:
+    return {name: place for rank in ranks for name, place in rank.provenance.items()}
+
+
+def comparable_hooks(old: Ranks, new: Ranks) -> tuple[dict[str, str], dict[str, str]]:
+    """Where the hooks of each side come from; where a side raised, only those that both had come to."""
+    ours, theirs = _provenance(old), _provenance(new)
+    if not any(rank.exception for rank in (*old, *new)):
+        return ours, theirs
+    both = ours.keys() & theirs.keys()
+    return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
+
+
+def moved_hooks(old: Ranks, new: Ranks) -> list[Difference]:
+    """Hooks and functions that come from another module on the new side."""
+    found = tree_differences(*comparable_hooks(old, new))
+    return [replace(item, path=f"{PROVENANCE}{item.path}") for item in found]
+
+
+def _masks(side: Ranks, ranks: int) -> dict[tuple[int, str, int], EncodedMask]:
+    """Masks by rank, field, and how often the field had been forced before.
+
+    Where the other side has more ranks, this one's stand for them in turn.
+    """
+    found: dict[tuple[int, str, int], EncodedMask] = {}
+    for number in range(ranks if side else 0):
+        for mask in side[number % len(side)].masks:
+            occurrence = sum((number, mask.field) == key[:2] for key in found)
+            found[(number, mask.field, occurrence)] = mask
+    return found
+
+
+def forced_differently(old: Ranks, new: Ranks) -> str | None:
+    """A field that the lane forced to another value on each side: then it compares two different things."""
+    ranks = max(len(old), len(new))
+    ours, theirs = _masks(old, ranks), _masks(new, ranks)
+    for key in sorted(ours.keys() & theirs.keys()):
+        if canonical_bytes(ours[key].forced) != canonical_bytes(theirs[key].forced):
+            forced = f"{text(ours[key].forced)} on old and {text(theirs[key].forced)} on new"
+            return f"the lane forces {key[1]} to {forced}"
+    return None
+
+
+def masked_differences(old: Ranks, new: Ranks) -> list[Difference]:
+    """Fields the lane forces and in which the sides differ, or that one side alone has and had otherwise."""
+    ranks = max(len(old), len(new))
+    ours, theirs = _masks(old, ranks), _masks(new, ranks)
+    found = [_masked(key[1], ours.get(key), theirs.get(key)) for key in sorted({*ours, *theirs})]
+    return list(dict.fromkeys(difference for difference in found if difference))
+
+
+def _masked(name: str, old: EncodedMask | None, new: EncodedMask | None) -> Difference | None:
+    if old and new:
+        same = canonical_bytes(old.own) == canonical_bytes(new.own)
+        return None if same else Difference(name, "changed", text(old.own), text(new.own))
+    mask = old or new
+    if mask is None or canonical_bytes(mask.own) == canonical_bytes(mask.forced):
+        return None
+    kind: Kind = "removed" if old else "added"
+    return Difference(name, kind, text(mask.own) if old else ABSENT, text(mask.own) if new else ABSENT)
