@@ -17,6 +17,7 @@ from rich.console import Console
 
 from harness.cases import make_case
 from harness.compare import Expectation, LedgerError, Verdict, load_ledger
+from harness.compare.ledger import Change
 from harness.goldens import GoldenStore
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
@@ -181,8 +182,19 @@ class ParityPlugin:
         writer = terminalreporter._tw  # pytest has no public way to its own stream
         console = Console(file=writer._file, width=writer.fullwidth, no_color=not writer.hasmarkup, highlight=False)
         print_run(records, console)
+        for change in self._idle_changes(records):
+            told = f"the ledger declares {change.path} for {', '.join(change.cases)}, and no such case ran"
+            terminalreporter.write_line(told, yellow=True)
         if all(case["verdict"] == Verdict.NOT_RUN for case in latest_cases(records)):
             terminalreporter.write_line("no case ran: the run fails", red=True)
+
+    def _idle_changes(self, records: Records) -> list[Change]:
+        """What the ledger declares for cases that a complete run does not have."""
+        if "runner" not in self.__dict__ or self._filters():
+            return []
+        sides = self.runner.sides
+        versions = [{pin.distribution: pin.version for pin in side.pins} for side in (sides.old, sides.new)]
+        return self.runner.ledger.idle([case["case"] for case in latest_cases(records)], *versions)
 
     def _filters(self) -> list[str]:
         """What keeps this run from being all of its suites."""

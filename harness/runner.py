@@ -118,6 +118,7 @@ class Runner:
     Attributes:
         sides: the two stacks.
         records: where every outcome is written.
+        ledger: the declared changes.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Runner:
         self.sides = sides
         self.records = Records(folder)
         self._folder = folder
-        self._ledger = ledger
+        self.ledger = ledger
         self._limits = limits or Limits()
         self._goldens = goldens
         self._golden_only = golden_only
@@ -184,11 +185,11 @@ class Runner:
         try:
             golden = self._goldens.read(case.slug) if self._goldens and case.old_layout is None else None
             if self._golden_only:
-                return _against_golden(case, golden, sides["new"], self._ledger)
-            judged = judge(case.id, sides["old"], sides["new"], self._ledger, expects)
+                return _against_golden(case, golden, sides["new"], self.ledger)
+            judged = judge(case.id, sides["old"], sides["new"], self.ledger, expects)
             if judged.tensors and judged.verdict is Verdict.REGRESSION:
                 judged = judge(
-                    case.id, self._with_floor(case, sides["old"], limits), sides["new"], self._ledger, expects
+                    case.id, self._with_floor(case, sides["old"], limits), sides["new"], self.ledger, expects
                 )
             if golden is None or golden.versions != sides["old"].versions:
                 return judged

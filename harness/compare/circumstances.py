@@ -15,23 +15,36 @@ PROVENANCE = "provenance."
 Ranks = Sequence[Observation]
 
 
-def _provenance(ranks: Ranks) -> dict[str, str]:
-    return {name: place for rank in ranks for name, place in rank.provenance.items()}
-
-
 def comparable_hooks(old: Ranks, new: Ranks) -> tuple[dict[str, str], dict[str, str]]:
     """Where the hooks of each side come from; where a side raised, only those that both had come to."""
-    ours, theirs = _provenance(old), _provenance(new)
+    ours, theirs = ({name: place for rank in side for name, place in rank.provenance.items()} for side in (old, new))
+    return _of_both(old, new, ours, theirs)
+
+
+def moved(old: Ranks, new: Ranks) -> list[Difference]:
+    """Hooks that come from another module on the new side, and what the harness put in or set on one side only."""
+    ours, theirs = comparable_hooks(old, new)
+    hooks = [replace(item, path=f"{PROVENANCE}{item.path}") for item in tree_differences(ours, theirs)]
+    return hooks + tree_differences(*_of_both(old, new, _interventions(old), _interventions(new)))
+
+
+def _of_both(
+    old: Ranks, new: Ranks, ours: dict[str, str], theirs: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     if not any(rank.exception for rank in (*old, *new)):
         return ours, theirs
     both = ours.keys() & theirs.keys()
     return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
 
 
-def moved_hooks(old: Ranks, new: Ranks) -> list[Difference]:
-    """Hooks and functions that come from another module on the new side."""
-    found = tree_differences(*comparable_hooks(old, new))
-    return [replace(item, path=f"{PROVENANCE}{item.path}") for item in found]
+def _interventions(ranks: Ranks) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for rank in ranks:
+        for entry in rank.environment.get("stand_ins", ()):
+            found[f"stand_in {entry['replaced']}"] = entry["by"]
+        for name, value in rank.environment.get("set_by_hand", {}).items():
+            found[f"set_by_hand {name}"] = canonical_bytes(value).decode()
+    return found
 
 
 def _masks(side: Ranks, ranks: int) -> dict[tuple[int, str, int], EncodedMask]:

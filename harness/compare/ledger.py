@@ -6,7 +6,7 @@ A transition says between which pins its changes are valid; a change names cases
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,17 @@ class Ledger:
             if transition.applies(old, new)
             for change in transition.changes
             if change.covers(case)
+        ]
+
+    def idle(self, cases: Iterable[str], old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+        """Changes that are valid between two sides and declared for none of the cases."""
+        known = list(cases)
+        return [
+            change
+            for transition in self.transitions
+            if transition.applies(old, new)
+            for change in transition.changes
+            if not any(change.covers(case) for case in known)
         ]
 
 

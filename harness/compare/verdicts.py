@@ -13,7 +13,7 @@ from harness.compare.circumstances import (
     comparable_hooks,
     forced_differently,
     masked_differences,
-    moved_hooks,
+    moved,
 )
 from harness.compare.divergence import Divergence, first_divergence
 from harness.compare.ledger import CLASSES, Change, Ledger
@@ -164,7 +164,7 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
         [change for change in changes if _could_be_seen(change, old, new)],
         masked=masked_differences(old.ranks, new.ranks),
         noise=_noise(tensors),
-        moved=moved_hooks(old.ranks, new.ranks),
+        moved=moved(old.ranks, new.ranks),
         tensors=tensors,
     )
     return _with_divergence(judged, old, new)

@@ -71,6 +71,14 @@ def test_a_declared_change_passes_and_a_stale_one_fails(example: Project) -> Non
     assert "2 stale" in summary(done.stdout)
 
 
+def test_a_declared_change_of_no_case_is_told(example: Project) -> None:
+    example.write("golden/declared.toml", DECLARED.format(old="True").replace('"config*"', '"gone*"'))
+    done = example.pytest()
+    assert done.returncode == 0, done.stdout
+    assert "the ledger declares config.fusion for gone*, and no such case ran" in done.stdout
+    assert "the ledger declares" not in example.pytest("test_toy.py", "-k", "1").stdout
+
+
 def test_a_path_pin_given_on_the_command_line_is_used(example: Project) -> None:
     example.edit(2, "fusion: bool = True", "fusion: bool = False")
     done = example.pytest("test_toy.py", "--old-pin", "toy=path:trees/2")

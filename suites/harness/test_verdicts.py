@@ -1,5 +1,6 @@
 """Every verdict of the table, from what two sides gave."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -164,6 +165,17 @@ def test_a_hook_that_comes_from_elsewhere_is_a_regression_unless_declared() -> N
     assert verdict(ours, theirs, declared) == (Verdict.IDENTICAL, "")
     assert verdict(ours, ours, declared)[0] is Verdict.STALE
     assert verdict(observation(1), observation(1), declared)[0] is Verdict.IDENTICAL
+
+
+def test_what_the_harness_did_on_one_side_only_is_a_difference() -> None:
+    plain = observation(1)
+    stand_in = replace(
+        plain, environment={"stand_ins": [{"replaced": "torch.cuda.sync", "by": "nothing", "reason": ""}]}
+    )
+    by_hand = replace(plain, environment={"set_by_hand": {"Config.dtype": "float32"}})
+    assert verdict(plain, stand_in) == (Verdict.REGRESSION, "stand_in torch.cuda.sync: (absent) → 'nothing'")
+    assert verdict(by_hand, plain)[0] is Verdict.REGRESSION
+    assert verdict(stand_in, stand_in)[0] is Verdict.IDENTICAL
 
 
 def test_where_a_side_raised_only_hooks_that_both_had_come_to_are_compared() -> None:
