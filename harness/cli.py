@@ -58,6 +58,7 @@ OldPins = Annotated[list[str] | None, typer.Option("--old-pin", help="Override a
 NewPins = Annotated[list[str] | None, typer.Option("--new-pin", help="Override a pin of the new side only.")]
 Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in place of the locked base.")]
 Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
+RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 
 
@@ -134,14 +135,21 @@ def report(
 
 @app.command()
 def declare(
-    run: Annotated[Path | None, typer.Argument(help="A run's folder (default: the latest under .parity/runs).")] = None,
+    cases: Annotated[
+        list[str] | None, typer.Argument(metavar="[CASE]…", help="Cases (default: all that differ).")
+    ] = None,
+    run: RunFolder = None,
 ) -> None:
-    """Draft ledger entries for the undeclared differences of a run.
+    """Draft ledger entries for the undeclared differences of the latest run.
 
     The draft goes to standard output; give each entry its reason and class, then add it to golden/declared.toml.
     """
-    draft = draft_ledger(latest_cases(Records(run or _latest_run())))
-    console.print(draft or "nothing undeclared", markup=False, soft_wrap=True, end="")
+    recorded = latest_cases(Records(run or _latest_run()))
+    unknown = [case for case in cases or [] if case not in {record["case"] for record in recorded}]
+    if unknown:
+        raise RecordsError(f"the run has no case {unknown[0]!r}; `parity report` lists its cases")
+    draft = draft_ledger(recorded, only=cases)
+    console.print(draft or "nothing undeclared\n", markup=False, soft_wrap=True, end="")
 
 
 @stacks_app.command("list")
@@ -187,9 +195,6 @@ def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
         told = "; ".join(f"{module}: {why}" for module, why in imported.failed.items())
         console.print(f"{escape(name)}: {escape(told) or 'ok'} ({imported.modules} modules, {imported.seconds:.0f} s)")
     raise typer.Exit(int(failed))
-
-
-RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 
 
 @golden_app.command("status")

@@ -9,16 +9,16 @@ from typing import Any
 from harness.observe.globs import matches
 
 
-def draft_ledger(cases: Sequence[Mapping[str, Any]]) -> str:
-    """TOML of one transition with every undeclared difference of the given case records.
+def draft_ledger(cases: Sequence[Mapping[str, Any]], only: Sequence[str] | None = None) -> str:
+    """TOML of one transition with every undeclared difference of a run's case records, or of some of them.
 
     `reason` is left empty, which the ledger refuses: somebody has to say why a difference is accepted.
     """
-    concerned = [case for case in cases if case.get("undeclared")]
+    concerned = [case for case in cases if case.get("undeclared") and (not only or case["case"] in only)]
     if not concerned:
         return ""
     old, new = (concerned[0]["sides"][index]["versions"] for index in (0, 1))
-    moved = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    moved = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)] or sorted(old)
     lines = ["[[transition]]", f"old = {_pins(old, moved)}", f"new = {_pins(new, moved)}"]
     for (path, kind, before, after), ids in _by_difference(concerned).items():
         patterns = covering_globs(ids, [case["case"] for case in cases if case["case"] not in ids and _compared(case)])

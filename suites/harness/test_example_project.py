@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -148,6 +149,30 @@ def test_compare_prints_the_verdict_and_the_differences(example: Project) -> Non
     other = example.parity("compare", "probes.py::config")
     assert other.returncode == 1
     assert "! config.fusion: True → False" in other.stdout
+
+
+def test_declare_drafts_entries_that_lack_only_a_reason(example: Project) -> None:
+    example.edit(2, "fusion: bool = True", "fusion: bool = False")
+    example.pytest("test_toy.py")
+    drafted = example.parity("declare").stdout
+    assert tomllib.loads(drafted)["transition"][0]["change"] == [
+        {
+            "case": "config*",
+            "path": "config.fusion",
+            "old": "True",
+            "new": "False",
+            "class": "unexplained",
+            "reason": "",
+        }
+    ]
+    example.write("golden/declared.toml", drafted)
+    assert "has no reason" in example.pytest("test_toy.py").stdout
+    example.write("golden/declared.toml", drafted.replace('reason = ""', 'reason = "known"'))
+    done = example.pytest("test_toy.py")
+    assert done.returncode == 0
+    assert "2 declared · 0 regression · 2 unexplained" in summary(done.stdout)
+    assert "nothing undeclared" in example.parity("declare").stdout
+    assert example.parity("declare", "config[size=9]").returncode == 2
 
 
 @pytest.mark.parametrize(
