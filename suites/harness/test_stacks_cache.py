@@ -56,7 +56,8 @@ def test_an_interrupted_build_leaves_nothing_to_reuse(
         "build(settings.stack('one', ['alpha==1.0']), settings, progress=print)\n"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"  # background jobs ignore it
+    # A job in the background, such as this suite may be, has the signal ignored.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
     builder = subprocess.Popen([sys.executable, "-c", code], env=with_harness(), text=True, **pipes)
     uv_id = wait_for_number(workshop.folder / "uv.pid")
     builder.send_signal(number)
