@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,27 @@ def test_accept_writes_exactly_the_named_case_with_its_reason(recorded: Project)
     history = json.loads(golden_file(recorded, "config-size=2").read_text())["history"]
     assert [entry["why"] for entry in history] == ["first recording", "the kernel is gone"]
     assert recorded.parity("golden", "accept", "config[size=9]", "--why", "x").returncode == 2
+
+
+def test_two_writers_at_once_leave_whole_files(recorded: Project) -> None:
+    both_sides(recorded, "fusion: bool = True", "fusion: bool = False")
+    recorded.pytest("tests")
+    with ThreadPoolExecutor(2) as pool:
+        words = ("golden", "accept", "config[size=2]", "config", "--why", "twice at once")
+        done = list(pool.map(lambda _: recorded.parity(*words), range(2)))
+    assert [one.returncode for one in done] == [0, 0], done
+    assert "3 same" in recorded.parity("golden", "status").stdout
+    assert list((recorded.folder / "golden" / "cpu").glob("*.partial")) == []
+
+
+@pytest.mark.parametrize("words", [["-n", "2"], ["-k", "config"], ["-p", "cacheprovider", "--lf"]])
+def test_goldens_are_compared_however_a_run_is_cut_or_spread(recorded: Project, words: list[str]) -> None:
+    both_sides(recorded, "fusion: bool = True", "fusion: bool = False")
+    before = goldens(recorded)
+    done = recorded.pytest("tests", *words)
+    assert done.returncode == 0, done.stdout
+    assert "2 drift" in summary(done.stdout)
+    assert goldens(recorded) == before
 
 
 def test_what_changes_with_the_hash_seed_is_not_accepted(recorded: Project) -> None:
