@@ -121,8 +121,10 @@ def compare(
         outcome = runner.run(case)
     finally:
         runner.stop()
+    if outcome.misuse:
+        raise ProbeError(outcome.misuse)
     _print_outcome(outcome, runner.records)
-    raise typer.Exit(USAGE if outcome.misused else int(outcome.judged.verdict.fails))
+    raise typer.Exit(int(outcome.judged.verdict.fails))
 
 
 @app.command()

@@ -80,9 +80,11 @@ class Outcome:
         return "\n".join([*lines, f"  again: {self.command}"])
 
     @property
-    def misused(self) -> bool:
-        """Whether the probe refused a value that the user gave."""
-        return any((side.fault or "").startswith(f"{ProbeError.__name__}: ") for side in self.sides.values())
+    def misuse(self) -> str | None:
+        """What the probe said of a value that the user gave and that it does not know."""
+        start = f"{ProbeError.__name__}: "
+        faults = [side.fault for side in self.sides.values() if side.fault and side.fault.startswith(start)]
+        return faults[0].removeprefix(start) if faults else None
 
     @property
     def command(self) -> str:

@@ -195,6 +195,16 @@ def test_wrong_usage_is_one_line_and_exit_status_2(example: Project, words: list
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
+def test_a_value_that_the_probe_does_not_know_is_wrong_usage(example: Project) -> None:
+    refusing = '    if size > 9:\n        raise ProbeError("size is at most 9")\n    return {"config"'
+    text = example.probes.read_text().replace('    return {"config"', refusing)
+    example.write("probes.py", text.replace("import probe\n", "import ProbeError, probe\n"))
+    done = example.parity("compare", "probes.py::config", "size=10")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1] == "parity: size is at most 9"
+    assert done.stdout == ""
+
+
 def test_help_teaches_every_command(example: Project) -> None:
     for words in (["--help"], ["compare", "--help"], ["stacks", "--help"], ["probes", "--help"], ["report", "--help"]):
         done = example.parity(*words)
