@@ -61,7 +61,8 @@ def test_a_fault_is_broken_with_its_reason_and_the_next_case_is_fine(shared: Toy
 def test_a_probe_whose_forked_child_comes_back_is_not_believed(shared: ToyRunner) -> None:
     outcome = shared("returns_twice")
     assert outcome.judged.verdict is Verdict.BROKEN
-    assert "zombie" in outcome.judged.why
+    # The child may have ended by then, or not yet.
+    assert outcome.judged.why.startswith(("old: left 1 zombie process(es)", "old: left a process running"))
 
 
 def test_a_probe_file_that_cannot_be_imported_is_told(shared: ToyRunner, tmp_path: Path) -> None:
