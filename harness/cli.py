@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.cases import Case, make_case
+from harness.cases import make_case
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.golden_verbs import GoldenDesk
 from harness.goldens import GoldenError, GoldenStore
@@ -24,8 +24,8 @@ from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
 from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
-from harness.selection import Selection
-from harness.stacks import Settings, StackError, build, load_settings, parse_clone
+from harness.selection import Selection, settings_with
+from harness.stacks import StackError, build, load_settings
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
@@ -175,7 +175,7 @@ def stacks_show(name: str) -> None:
 @stacks_app.command("build")
 def stacks_build(names: Names, base: Base = None, clone: Clones = None) -> None:
     """Build the base environment and the overlays of stacks."""
-    settings = _settings(clone)
+    settings = settings_with(clone)
     for name in names:
         built = build(settings.stack(name), settings, base=base, progress=_progress)
         console.print(f"{escape(name)}: {built.overlay}", soft_wrap=True)
@@ -184,7 +184,7 @@ def stacks_build(names: Names, base: Base = None, clone: Clones = None) -> None:
 @stacks_app.command("check")
 def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
     """Import the whole closure of stacks in a worker, and say in one line what is missing."""
-    settings = _settings(clone)
+    settings = settings_with(clone)
     failed = False
     for name in names:
         built = build(settings.stack(name), settings, base=base, progress=_progress)
@@ -275,10 +275,6 @@ def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) 
     console.print(f"{len(cases)} golden(s) written")
 
 
-def _settings(clones: list[str] | None) -> Settings:
-    return load_settings().with_clones(dict(parse_clone(text) for text in clones or ()))
-
-
 def _parameters(words: list[str]) -> dict[str, Any]:
     pairs = [word.partition("=") for word in words]
     malformed = next((name for name, equals, _ in pairs if not equals), None)
@@ -341,6 +337,3 @@ def _progress(line: str) -> None:
 def _fail(message: str, code: int) -> None:
     errors.print(f"parity: {message}", markup=False, soft_wrap=True)
     sys.exit(code)
-
-
-__all__ = ["Case", "main"]

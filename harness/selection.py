@@ -13,6 +13,15 @@ from harness.stacks import BuiltStack, Settings, build, load_settings, parse_clo
 Progress = Callable[[str], None]
 
 
+def settings_with(clones: Sequence[str] | None, root: Path | None = None) -> Settings:
+    """The settings of a project, with local clones given as `DISTRIBUTION=PATH`.
+
+    Raises:
+        StackUsageError: the settings or a clone are not well formed.
+    """
+    return load_settings(root).with_clones(dict(parse_clone(text) for text in clones or ()))
+
+
 @dataclass(frozen=True)
 class Selection:
     """The options that choose the sides, as typed.
@@ -57,8 +66,8 @@ class Selection:
         Raises:
             StackError: one cannot be built; its exit code says whether the options or the environment are at fault.
         """
-        settings = load_settings(self.root).with_clones(dict(parse_clone(text) for text in self.clones))
-        old = self._build(settings, self.old or settings.old, self.old_pins, progress)
+        settings = settings_with(self.clones, self.root)
+        old = self._build_old(settings, progress)
         new = self._build(settings, self.new or settings.new, self.new_pins, progress)
         return Sides(old, new, self.options)
 
@@ -68,7 +77,9 @@ class Selection:
         Raises:
             StackError: as `build`.
         """
-        settings = load_settings(self.root).with_clones(dict(parse_clone(text) for text in self.clones))
+        return self._build_old(settings_with(self.clones, self.root), progress)
+
+    def _build_old(self, settings: Settings, progress: Progress) -> BuiltStack:
         return self._build(settings, self.old or settings.old, self.old_pins, progress)
 
     def _build(self, settings: Settings, name: str, pins: Sequence[str], progress: Progress) -> BuiltStack:
