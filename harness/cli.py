@@ -111,7 +111,7 @@ def compare(
     """
     case = make_case(probe, _parameters(parameters or []), layout=new_layout or layout, old_layout=old_layout or layout)
     root = load_settings().root
-    ledger = load_ledger(root / "golden" / "declared.toml")
+    ledger = load_ledger(root / "golden" / "declared")
     sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)
     folder = new_run_folder(root)
     runner = Runner(folder, sides, ledger, os.getpid(), Limits(seconds=seconds))
@@ -144,7 +144,7 @@ def declare(
 ) -> None:
     """Draft ledger entries for the undeclared differences of the latest run.
 
-    The draft goes to standard output; give each entry its reason and class, then add it to golden/declared.toml.
+    The draft goes to standard output; give each entry its reason and class, then add it to a file of golden/declared/.
     """
     recorded = latest_cases(Records(run or _latest_run()))
     unknown = [case for case in cases or [] if case not in {record["case"] for record in recorded}]

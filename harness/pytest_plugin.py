@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
     group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
     group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
-    group.addoption("--ledger", metavar="FILE", help="ledger of declared changes (default: golden/declared.toml)")
+    group.addoption("--ledger", metavar="PATH", help="ledger: a file, or a folder of them (default: golden/declared/)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,7 +78,7 @@ class ParityPlugin:
         """Stacks built and workers at hand; what goes wrong ends the run with the code that says so."""
         option = self._config.option
         try:
-            ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared.toml"))
+            ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared"))
             selection = Selection(
                 option.old, option.new, option.pin, option.old_pin, option.new_pin, option.base, option.clone
             )

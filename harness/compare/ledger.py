@@ -1,4 +1,4 @@
-"""The ledger of declared changes, `golden/declared.toml`.
+"""The ledger of declared changes: the TOML files of `golden/declared/`.
 
 A transition says between which pins its changes are valid; a change names cases, a path, and what exactly changes.
 """
@@ -112,14 +112,17 @@ class Ledger:
         ]
 
 
-def load_ledger(file: Path) -> Ledger:
-    """Read a ledger; a file that does not exist is an empty one.
+def load_ledger(path: Path) -> Ledger:
+    """Read a ledger: a file, or every TOML file of a folder; what does not exist is an empty one.
 
     Raises:
-        LedgerError: it is no TOML, or an entry is incomplete, unknown or too broad.
+        LedgerError: a file is no TOML, or an entry is incomplete, unknown or too broad.
     """
-    if not file.exists():
-        return Ledger()
+    files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    return Ledger(tuple(transition for file in files if file.exists() for transition in _transitions(file)))
+
+
+def _transitions(file: Path) -> list[Transition]:
     try:
         document = tomllib.loads(file.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -130,7 +133,7 @@ def load_ledger(file: Path) -> Ledger:
     tables = document.get("transition", [])
     if not isinstance(tables, list):
         raise LedgerError(f"{file}: write [[transition]], with double brackets")
-    return Ledger(tuple(_transition(table, f"{file}: transition {number}") for number, table in enumerate(tables, 1)))
+    return [_transition(table, f"{file}: transition {number}") for number, table in enumerate(tables, 1)]
 
 
 def _transition(table: Mapping[str, Any], where: str) -> Transition:

@@ -61,7 +61,7 @@ def test_a_changed_default_is_a_regression_that_names_exactly_that_field(example
 
 def test_a_declared_change_passes_and_a_stale_one_fails(example: Project) -> None:
     example.edit(2, "fusion: bool = True", "fusion: bool = False")
-    example.write("golden/declared.toml", DECLARED.format(old="True"))
+    example.write("golden/declared/changes.toml", DECLARED.format(old="True"))
     done = example.pytest("test_toy.py")
     assert done.returncode == 0, done.stdout
     assert summary(done.stdout).startswith("0 identical · 2 declared")
@@ -73,7 +73,7 @@ def test_a_declared_change_passes_and_a_stale_one_fails(example: Project) -> Non
 
 
 def test_a_declared_change_of_no_case_is_told(example: Project) -> None:
-    example.write("golden/declared.toml", DECLARED.format(old="True").replace('"config*"', '"gone*"'))
+    example.write("golden/declared/changes.toml", DECLARED.format(old="True").replace('"config*"', '"gone*"'))
     done = example.pytest()
     assert done.returncode == 0, done.stdout
     assert "the ledger declares config.fusion for gone*, and no such case ran" in done.stdout
@@ -135,10 +135,10 @@ def test_wrong_options_and_missing_environments_have_their_own_codes(
 
 
 def test_a_broken_ledger_stops_the_run_with_its_place(example: Project) -> None:
-    example.write("golden/declared.toml", "[[transition]\n")
+    example.write("golden/declared/changes.toml", "[[transition]\n")
     done = example.pytest("test_toy.py")
     assert done.returncode == 2
-    assert "declared.toml" in done.stdout + done.stderr
+    assert "changes.toml" in done.stdout + done.stderr
 
 
 def test_compare_prints_the_verdict_and_the_differences(example: Project) -> None:
@@ -165,9 +165,9 @@ def test_declare_drafts_entries_that_lack_only_a_reason(example: Project) -> Non
             "reason": "",
         }
     ]
-    example.write("golden/declared.toml", drafted)
+    example.write("golden/declared/changes.toml", drafted)
     assert "has no reason" in example.pytest("test_toy.py").stdout
-    example.write("golden/declared.toml", drafted.replace('reason = ""', 'reason = "known"'))
+    example.write("golden/declared/changes.toml", drafted.replace('reason = ""', 'reason = "known"'))
     done = example.pytest("test_toy.py")
     assert done.returncode == 0
     assert "2 declared · 0 regression · 2 unexplained" in summary(done.stdout)
