@@ -5,6 +5,7 @@ A transition says between which pins its changes are valid; a change names cases
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from harness.observe.globs import matches
 _CHANGE_KEYS = {"case", "path", "old", "new", "kind", "reason", "class", "link", "unsupported"}
 CLASSES = ("unexplained", "upstream_bug", "intended", "new_field")
 """What a declared change can be, the one a reader should see first before the others."""
+_COMMIT = re.compile(r"commit ([0-9a-f]{7,40})")
+_LABEL = re.compile(r"g([0-9a-f]{9})")
+"""How a version ends, in its local part, where the pin is a commit (see `harness.stacks.resolve`)."""
 
 
 class LedgerError(ValueError):
@@ -71,7 +75,8 @@ class Transition:
     """Changes that are valid where both sides' pins fit.
 
     Attributes:
-        old: distribution → version specifier of the old side, e.g. `{"verl": "==0.7.1"}`.
+        old: distribution → version specifier or commit of the old side, e.g. `{"verl": "==0.7.1"}` or
+            `{"verl": "commit 8ebf167e3"}`.
         new: the same for the new side.
     """
 
@@ -153,11 +158,20 @@ def _specifiers(table: Any, where: str) -> dict[str, str]:
     if not isinstance(table, dict) or not table:
         raise LedgerError(f'{where} must name at least one pin, e.g. {{ verl = "==0.7.1" }}')
     for text in table.values():
-        try:
-            SpecifierSet(text)
-        except (InvalidSpecifier, AttributeError, TypeError):
-            raise LedgerError(f'{where}: {text!r} is no version specifier such as "==0.7.1"') from None
+        if not isinstance(text, str) or not (_COMMIT.fullmatch(text) or _is_specifier(text)):
+            raise LedgerError(
+                f'{where}: {text!r} is neither a version specifier such as "==0.7.1" nor "commit " with at least '
+                "seven digits of its hash, in lower case"
+            )
     return dict(table)
+
+
+def _is_specifier(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
 
 
 def _change(table: Mapping[str, Any], where: str) -> Change:
@@ -217,10 +231,22 @@ def _fits(specifiers: Mapping[str, str], versions: Mapping[str, str]) -> bool:
     return all(_version_fits(text, versions.get(name)) for name, text in specifiers.items())
 
 
-def _version_fits(specifier: str, version: str | None) -> bool:
+def _version_fits(wanted: str, version: str | None) -> bool:
     if version is None:
         return False
+    commit = _COMMIT.fullmatch(wanted)
+    if commit:
+        return commit_of(version)[: len(commit[1])] == commit[1][:9]
     try:
-        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
+
+
+def commit_of(version: str) -> str:
+    """The first nine digits of the commit that a version of a git pin ends with, `""` where there is none.
+
+    The version of a tree that differs from its commit ends with a digest of the tree, and so names no commit.
+    """
+    label = _LABEL.fullmatch(version.partition("+")[2].rpartition(".")[2])
+    return label[1] if label else ""

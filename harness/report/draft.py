@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.compare.ledger import commit_of
 from harness.observe.globs import matches
 
 
@@ -73,7 +74,13 @@ def _compared(case: Mapping[str, Any]) -> bool:
 
 
 def _pins(versions: Mapping[str, str], names: Iterable[str]) -> str:
-    return "{ " + ", ".join(f"{name} = {_text('==' + versions[name])}" for name in names if name in versions) + " }"
+    pins = [f"{name} = {_text(_pin(versions[name]))}" for name in names if name in versions]
+    return "{ " + ", ".join(pins) + " }"
+
+
+def _pin(version: str) -> str:
+    commit = commit_of(version)
+    return f"commit {commit}" if commit else f"=={version}"
 
 
 def _text(value: str) -> str:

@@ -60,7 +60,9 @@ def test_an_entry_is_valid_for_its_cases_and_pins_only(
         ("[transition]\n", "double brackets"),
         ("[[change]]\n", "unknown table 'change'"),
         ('[[transition]]\nold = { verl = "==1" }\n', "transition 1.new must name at least one pin"),
-        (ENTRY.replace("==0.7.1", "0.7.1"), "no version specifier"),
+        (ENTRY.replace("==0.7.1", "0.7.1"), "neither a version specifier"),
+        (ENTRY.replace("==0.7.1", "commit bc3f3b"), "at least seven digits"),
+        (ENTRY.replace('"==0.7.1"', "7"), "neither a version specifier"),
         (ENTRY.replace('reason = "the helper does not set it"', ""), "change 1 has no reason"),
         (ENTRY.replace('reason = "the helper does not set it"', 'reason = ""'), "change 1 has no reason"),
         (ENTRY.replace("upstream_bug", "whatever"), "class must be one of"),
@@ -84,6 +86,26 @@ def test_a_ledger_that_means_nothing_is_refused(tmp_path: Path, text: str, told:
         load_ledger(file)
     assert told in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+COMMIT = "bc3f3bf0ec0959964b10a8809893d3388991026a"
+
+
+@pytest.mark.parametrize("written", [COMMIT, COMMIT[:12], COMMIT[:9], COMMIT[:7]])
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("0.8.0.dev0+gbc3f3bf0e", True),
+        ("0.8.0.dev0+cu130.gbc3f3bf0e", True),
+        ("0.8.0.dev0+gac3f3bf0e", False),
+        ("0.8.0.dev0+gbc3f3bf0e.d0123456789", False),
+        ("0.8.0.dev0", False),
+    ],
+)
+def test_a_pin_may_be_named_by_its_commit(tmp_path: Path, written: str, version: str, fits: bool) -> None:
+    ledger = load_ledger(ledger_file(tmp_path, ENTRY.replace("==0.7.1", f"commit {written}")))
+    changes = ledger.changes_for("ddp_config[fsdp]", {**OLD, "verl": version}, NEW)
+    assert bool(changes) == fits
 
 
 def test_no_ledger_is_an_empty_one(tmp_path: Path) -> None:
