@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.cases import make_case
+from harness.cases import OWN, make_case
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.golden_verbs import GoldenDesk
 from harness.goldens import GoldenError, GoldenStore
@@ -94,6 +94,10 @@ def compare(
     layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
     old_layout: Annotated[str | None, typer.Option(help="Layout of the old side, where it is another.")] = None,
     new_layout: Annotated[str | None, typer.Option(help="Layout of the new side, where it is another.")] = None,
+    written_by: Annotated[
+        str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")
+    ] = OWN,
+    written_layout: Annotated[str | None, typer.Option(help="Layout in which they are written.")] = None,
     old: Old = None,
     new: New = None,
     pin: Pins = None,
@@ -109,7 +113,14 @@ def compare(
 
     Example: parity compare ddp_config variant=fsdp --new-pin megatron-bridge==0.6.2
     """
-    case = make_case(probe, _parameters(parameters or []), layout=new_layout or layout, old_layout=old_layout or layout)
+    case = make_case(
+        probe,
+        _parameters(parameters or []),
+        layout=new_layout or layout,
+        old_layout=old_layout or layout,
+        written_by=written_by,
+        written_layout=written_layout,
+    )
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared")
     sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.cases import make_case
+from harness.cases import Case, make_case
 from harness.compare import Difference
 from harness.goldens import GoldenError, GoldenStore, golden_differences, golden_of, host_class
 from harness.layouts import layout_named
@@ -24,7 +24,7 @@ from harness.observe.observation import load
 from harness.report import Records, latest_cases
 from harness.stacks import BuiltStack
 from harness.workers.pool import Pool
-from harness.workers.protocol import Limits, Request
+from harness.workers.protocol import Limits, Request, hand_over
 
 Progress = Callable[[str], None]
 Recorded = Mapping[str, Any]
@@ -133,9 +133,9 @@ class GoldenDesk:
         return path
 
     def _recorded(self) -> dict[str, Recorded]:
-        """Cases of the run that may have a golden: not those that compare two layouts."""
+        """Cases of the run that may have a golden."""
         cases = [record for record in latest_cases(Records(self.run)) if "slug" in record]
-        return {record["case"]: record for record in cases if record.get("old_layout") in (None, record["layout"])}
+        return {record["case"]: record for record in cases if _case(record).spans is None}
 
     def _record(self, case: str) -> Recorded:
         recorded = self._recorded()
@@ -147,6 +147,8 @@ class GoldenDesk:
         side = next((side for side in record["sides"] if side["side"] == "old"), None)
         if side is None or side["fault"] or record["verdict"] == "not_run":
             return []
+        if side.get("reads") and side["reads"]["exception"]:
+            return []  # it had nothing to read; what was raised belongs to the case that writes
         folder = self.run / "cases" / record["slug"] / "old"
         return [load(folder / f"rank{number}") for number in range(layout_named(record["layout"]).world_size)]
 
@@ -172,19 +174,37 @@ class _SecondWorker:
         self._pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None, other_order=True)
 
     def run(self, record: Recorded) -> list[Observation]:
-        case = make_case(record["probe"], record["parameters"], layout=record["layout"])
+        case = _case(record)
         # The folder's name must be as long and as empty as the first time: paths may end up in what a probe sees.
         folder = self._folder / "cases" / case.slug / "old"
+        writer = case.writer("old")
+        if writer:
+            written = folder.with_name("written-by-old")
+            self._ranks(writer[1], written)
+            hand_over(written, folder)
+        return self._ranks(case, folder)
+
+    def _ranks(self, case: Case, folder: Path) -> list[Observation]:
         reply = self._pool.run(
             self._stack, Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), Limits())
         )
         fault = next((rank.fault for rank in reply.ranks if rank.fault), None)
         if fault:
-            raise GoldenError(f"{record['case']} {fault} when it ran once more; nothing written")
+            raise GoldenError(f"{case.id} {fault} when it ran once more; nothing written")
         return [load(folder / f"rank{number}") for number in range(len(reply.ranks))]
 
     def stop(self) -> None:
         self._pool.stop()
+
+
+def _case(record: Recorded) -> Case:
+    return make_case(
+        record["probe"],
+        record["parameters"],
+        layout=record["layout"],
+        old_layout=record.get("old_layout"),
+        **record.get("written", {}),
+    )
 
 
 def _provenance(record: Recorded, ranks: Sequence[Observation], stack: BuiltStack) -> dict[str, Any]:

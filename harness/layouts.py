@@ -56,6 +56,7 @@ LAYOUTS = {
         Layout("tp2", tensor_model_parallel_size=2),
         Layout("tp2_sp", tensor_model_parallel_size=2, sequence_parallel=True),
         Layout("pp2", pipeline_model_parallel_size=2),
+        Layout("vpp2", pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2),
         Layout("ep2", expert_model_parallel_size=2),
     )
 }

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.cases import make_case
+from harness.cases import OWN, make_case
 from harness.compare import Expectation, LedgerError, Verdict, load_ledger
 from harness.compare.ledger import Change
 from harness.goldens import GoldenStore
@@ -240,6 +240,8 @@ class Parity:
         layout: str = "single",
         old_layout: str | None = None,
         new_layout: str | None = None,
+        written_by: str = OWN,
+        written_layout: str | None = None,
         expects: Expectation | None = None,
         **parameters: Any,
     ) -> None:
@@ -249,14 +251,27 @@ class Parity:
             old_layout: the old side's layout, where it is another; the probe must say what part of each tensor a rank
                 holds. Bitwise equality is not to be expected then: the old side's noise floor judges.
             new_layout: the same of the new side.
+            written_by: for a probe that reads files, who writes them: `own` (each side its own), `old`, `new` or the
+                name of a stack.
+            written_layout: the layout in which they are written, where it is another.
             expects: an exception both sides must raise exactly, for a case that neither pin can run.
         """
         try:
-            case = make_case(probe, parameters, layout=new_layout or layout, old_layout=old_layout or layout)
+            case = make_case(
+                probe,
+                parameters,
+                layout=new_layout or layout,
+                old_layout=old_layout or layout,
+                written_by=written_by,
+                written_layout=written_layout,
+            )
         except (ProbeError, UnknownLayoutError) as error:
             pytest.fail(str(error), pytrace=False)
         self._plugin.claim(case.id, self._request.node.nodeid)
-        outcome = self._plugin.runner.run(case, expects)
+        try:
+            outcome = self._plugin.runner.run(case, expects)
+        except StackError as error:
+            pytest.fail(str(error), pytrace=False)
         self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
         if outcome.judged.verdict is Verdict.NOT_RUN:
             pytest.skip(outcome.judged.why)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
 from harness.probes import ProbeError
 from harness.report.records import Records
-from harness.stacks import BuiltStack
+from harness.stacks import BuiltStack, StackUsageError
 from harness.workers.pool import Pool, WorkerLost
-from harness.workers.protocol import Limits, Reply, Request
+from harness.workers.protocol import Limits, Reply, Request, hand_over
 
 _OUTPUT_LINES = 15
 _DIFFERENCE_LINES = 30
@@ -36,11 +37,17 @@ _PERTURBED = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Sides:
-    """The two stacks of a run, and the command-line options that select them again."""
+    """The two stacks of a run.
+
+    Attributes:
+        options: the command-line options that select them again.
+        build: builds a further stack by its name, for cases that read what that one wrote.
+    """
 
     old: BuiltStack
     new: BuiltStack
     options: str = ""
+    build: Callable[[str], BuiltStack] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class Outcome:
         layout = ["--layout", self.case.layout] if self.case.layout != "single" else []
         if self.case.old_layout is not None:
             layout = ["--old-layout", self.case.old_layout, "--new-layout", self.case.layout]
+        for name, value in self.case.written.items():
+            layout += [f"--{name.replace('_', '-')}", value]
         return " ".join(
             [shlex.join(["parity", "compare", self.case.probe.reference, *given, *layout]), self.options]
         ).strip()
@@ -162,11 +171,18 @@ class Runner:
             progress(f"{name}: {imported.modules} modules imported in {imported.seconds:.0f} s")
 
     def run(self, case: Case, expects: Expectation | None = None, limits: Limits | None = None) -> Outcome:
-        """Run a case on both sides at the same time, judge it and record it."""
+        """Run a case on both sides at the same time, judge it and record it.
+
+        Raises:
+            StackError: the stack that the case names to write its files cannot be built.
+            ProbeError: the probe that writes them does not exist.
+        """
         started = time.monotonic()
         limits = limits or self._limits
+        written = self._written(case, limits)
         jobs = {
-            name: self._threads.submit(self._side, name, stack, case, limits) for name, stack in self._stacks.items()
+            name: self._threads.submit(self._side, name, stack, case, limits, reads=written.get(name))
+            for name, stack in self._stacks.items()
         }
         sides = {name: job.result() for name, job in jobs.items()}
         judged = self._judged(case, sides, expects, limits)
@@ -185,7 +201,7 @@ class Runner:
 
     def _judged(self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits) -> Judged:
         try:
-            golden = self._goldens.read(case.slug) if self._goldens and case.old_layout is None else None
+            golden = self._goldens.read(case.slug) if self._goldens and case.spans is None else None
             if self._golden_only:
                 return _against_golden(case, golden, sides["new"], self.ledger)
             judged = judge(case.id, sides["old"], sides["new"], self.ledger, expects)
@@ -202,26 +218,66 @@ class Runner:
     def _with_floor(self, case: Case, old: Side, limits: Limits) -> Side:
         """The old side with further runs of it, which give a noise floor: as it was, and with perturbed inputs."""
         stack = self.sides.old
-        repeats = [self._side(f"old-repeat{number}", stack, case, limits) for number in range(1, _REPEATS + 1)]
-        moved = [self._side(f"old-perturbed{seed}", stack, case, limits, perturbed=seed) for seed in _PERTURBED]
+        run = partial(self._side, stack=stack, case=case, limits=limits, reads=old.reads)
+        repeats = [run(f"old-repeat{number}") for number in range(1, _REPEATS + 1)]
+        moved = [run(f"old-perturbed{seed}", perturbed=seed) for seed in _PERTURBED]
         return replace(
             old,
             repeats=[side.ranks for side in repeats if side.ranks],
             perturbed=[side.ranks for side in moved if side.ranks],
         )
 
-    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *, perturbed: int = 0) -> Side:
-        folder = self._folder / "cases" / case.slug / name
+    def _written(self, case: Case, limits: Limits) -> dict[str, Side]:
+        """For each side, the run that writes what it reads, which is one run where both read the same."""
+        writers = {side: writer for side in self._stacks if (writer := case.writer(side))}
+        jobs = {
+            who: self._threads.submit(self._side, f"written-by-{who}", self._stack(who), writer, limits, case.slug)
+            for who, writer in dict(writers.values()).items()
+        }
+        return {side: jobs[who].result() for side, (who, _) in writers.items()}
+
+    def _stack(self, who: str) -> BuiltStack:
+        """The stack of a side, or one that a case names."""
+        sides = {"old": self.sides.old, "new": self.sides.new}
+        if who in sides:
+            return sides[who]
+        if self.sides.build is None:
+            raise StackUsageError(f"no stack {who!r} can be built here")
+        return self.sides.build(who)
+
+    def _side(
+        self,
+        name: str,
+        stack: BuiltStack,
+        case: Case,
+        limits: Limits,
+        slug: str | None = None,
+        *,
+        reads: Side | None = None,
+        perturbed: int = 0,
+    ) -> Side:
+        """Run one side, or what writes the files of one.
+
+        Args:
+            slug: of the case that reads the files, where this run writes them.
+            reads: the run that wrote the files this one reads; if it left none, this side ends as that run did.
+        """
+        folder = self._folder / "cases" / (slug or case.slug) / name
         layout = case.layout_of("new" if name == "new" else "old")
         shutil.rmtree(folder, ignore_errors=True)
         versions = {pin.distribution: pin.version or "0+unknown" for pin in stack.pins}
         request = Request(case.probe.reference, dict(case.parameters), layout, str(folder), limits, perturbed)
+        if reads is not None:
+            ended = _without_files(reads)
+            if ended:
+                return replace(ended, name=name, stack=stack.name, versions=versions, layout=layout, reads=reads)
+            hand_over(folder.parent / reads.name, folder)
         try:
             reply = self._pool.run(stack, request)
         except WorkerLost as error:
-            return Side(name, stack.name, versions, fault=str(error), layout=layout)
+            return Side(name, stack.name, versions, fault=str(error), layout=layout, reads=reads)
         output = "".join(rank.output for rank in reply.ranks)
-        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds, layout=layout)
+        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds, layout=layout, reads=reads)
         unavailable = next((rank.unavailable for rank in reply.ranks if rank.unavailable), None)
         fault = _first_fault(reply)
         if fault or unavailable:
@@ -238,11 +294,20 @@ def _against_golden(case: Case, golden: Golden | None, new: Side, ledger: Ledger
         return Judged(Verdict.BROKEN, f"new: {new.fault}")
     if new.unavailable:
         return Judged(Verdict.NOT_RUN, new.unavailable)
-    if case.old_layout is not None:
-        return Judged(Verdict.NOT_RUN, "a golden is of one layout, and this case compares two")
+    if case.spans is not None:
+        return Judged(Verdict.NOT_RUN, case.spans)
     if golden is None:
         return Judged(Verdict.NOT_RUN, "no golden; after a run of both sides, type `parity golden new`")
     return judge_golden_only(golden, case.id, new.ranks, new.versions, ledger)
+
+
+def _without_files(writer: Side) -> Side | None:
+    """How a side ends that has nothing to read: as the run that was to write it did. None where there are files."""
+    missing = next((rank.missing for rank in writer.ranks if rank.missing), ())
+    fault = writer.fault or (f"no evidence: {'; '.join(missing)}" if missing else None)
+    if fault:
+        return replace(writer, fault=f"{fault} ({writer.name})")
+    return writer if writer.exception or writer.unavailable else None
 
 
 def _typed(value: Any) -> str:
@@ -268,6 +333,7 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         "parameters": dict(outcome.case.parameters),
         "layout": outcome.case.layout,
         "old_layout": outcome.case.layout_of("old"),
+        "written": outcome.case.written,
         "lane": outcome.case.lane,
         "verdict": str(judged.verdict),
         "why": judged.why,
@@ -306,6 +372,7 @@ def _side_record(side: Side) -> Mapping[str, Any]:
         "set_by_hand": first.environment["set_by_hand"] if first else {},
         "provenance": dict(first.provenance) if first else {},
         "output": side.output[-4000:],
+        "reads": _side_record(side.reads) if side.reads else None,
     }
 
 

@@ -69,7 +69,7 @@ class Selection:
         settings = settings_with(self.clones, self.root)
         old = self._build_old(settings, progress)
         new = self._build(settings, self.new or settings.new, self.new_pins, progress)
-        return Sides(old, new, self.options)
+        return Sides(old, new, self.options, lambda name: self._build(settings, name, (), progress))
 
     def build_old(self, progress: Progress) -> BuiltStack:
         """Build the old side's stack alone.

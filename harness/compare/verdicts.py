@@ -62,6 +62,7 @@ class Side:
         repeats: further runs of the same case on this side (A/A), each one observation per rank.
         perturbed: the same with the case's inputs moved by one unit in the last place (see `harness.compare.noise`).
         layout: name of the layout it ran in.
+        reads: the run whose files it read, if it read any.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Side:
     repeats: Sequence[Sequence[Observation]] = ()
     perturbed: Sequence[Sequence[Observation]] = ()
     layout: str = "single"
+    reads: Side | None = None
 
     @property
     def exception(self) -> ObservedException | None:

@@ -12,6 +12,9 @@ from harness.layouts import Layout
 from harness.observe.placement import Placement
 from harness.observe.trace import Step
 
+WRITTEN = "written"
+"""Name of the folder, in a reading probe's own, with a copy of the files that the other probe wrote."""
+
 
 class MissingSymbol(Exception):
     """An upstream module or attribute that the pin does not have: an observation, not a fault of the probe."""
@@ -103,6 +106,18 @@ class Run:
     provenance: dict[str, str] = field(default_factory=dict)
     trace: list[Step] = field(default_factory=list)
     placement: dict[str, Placement] = field(default_factory=dict)
+
+    @property
+    def written(self) -> Path:
+        """A copy of the folder of the probe that this one `reads`, as all its ranks left it.
+
+        Raises:
+            HarnessFault: this probe declares no `reads`.
+        """
+        found = self.folder / WRITTEN
+        if not found.is_dir():
+            raise HarnessFault("nothing was written for this probe: it must say `reads=` whose files it needs")
+        return found
 
     def mask(self, name: str, own: Any, forced: Any) -> None:
         """Record that the lane forces a config field. Both sides must force the same value."""

@@ -37,13 +37,31 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Probe:
-    """A function that runs inside one stack and returns the tree of what it saw."""
+    """A function that runs inside one stack and returns the tree of what it saw.
+
+    Attributes:
+        preload: modules that its worker imports before it forks.
+        source: the file it stands in.
+        reads: name of the probe whose files it needs: a shipped one, or one of the same file.
+    """
 
     name: str
     function: Callable[..., Mapping[str, Any]]
     evidence: Evidence
     preload: tuple[str, ...]
     source: Path
+    reads: str | None = None
+
+    @property
+    def writer(self) -> Probe | None:
+        """The probe whose files this one reads.
+
+        Raises:
+            ProbeError: there is none of that name.
+        """
+        if self.reads is None:
+            return None
+        return registered_probes().get(self.reads) or find_probe(f"{self.source}::{self.reads}")
 
     @property
     def reference(self) -> str:
@@ -85,7 +103,7 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-_ATTRIBUTE = "__parity_evidence__"
+_ATTRIBUTE = "__parity_probe__"
 
 
 def probe(
@@ -93,17 +111,23 @@ def probe(
     enters: tuple[str, ...] = (),
     returns: tuple[str, ...] = (),
     tensors: tuple[str, ...] = (),
+    reads: str | None = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Callable[..., Mapping[str, Any]]]:
     """Declare a function as a probe, with the evidence it must bring back.
 
     The function takes a `Run` and keyword-only parameters, and returns a mapping with string keys; tensors may stand
     anywhere in it.
+
+    Args:
+        enters: with `returns` and `tensors`, the evidence; see `Evidence`.
+        reads: the probe whose files this one needs. It runs first, on the side or stack that the case says, with those
+            of the case's parameters that it takes too; `run.written` is a copy of what it left in its `run.folder`.
     """
     if not (enters or returns or tensors):
         raise ProbeError("a probe must declare its evidence: enters=, returns= or tensors=")
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
-        setattr(function, _ATTRIBUTE, Evidence(enters, returns, tensors))
+        setattr(function, _ATTRIBUTE, (Evidence(enters, returns, tensors), reads))
         return function
 
     return declare
@@ -160,7 +184,7 @@ def _declared_in(module: ModuleType) -> list[Probe]:
     source = Path(str(module.__file__)).resolve()
     preload = tuple(getattr(module, "PRELOAD", ()))
     return [
-        Probe(name, value, getattr(value, _ATTRIBUTE), preload, source)
+        Probe(name, value, getattr(value, _ATTRIBUTE)[0], preload, source, getattr(value, _ATTRIBUTE)[1])
         for name, value in vars(module).items()
         if hasattr(value, _ATTRIBUTE) and value.__module__ == module.__name__
     ]

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
+
+from harness.observe.run import WRITTEN
+
+SCRATCH = "scratch"
+"""The folder that the ranks of a case share, `run.folder`, below the one of its request."""
+
+
+def hand_over(written: Path, reading: Path) -> None:
+    """Give a case a copy of the files that another's ranks left; both are folders of a `Request`."""
+    shutil.copytree(written / SCRATCH, reading / SCRATCH / WRITTEN, symlinks=True)
 
 
 @dataclass(frozen=True)

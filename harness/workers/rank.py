@@ -21,7 +21,7 @@ from harness.observe.host import host_class
 from harness.observe.observation import Observation, entries_of, masks_of, save
 from harness.observe.run import Lane, Run, Unavailable
 from harness.probes.registry import Probe, ProbeError, find_probe
-from harness.workers.protocol import Request
+from harness.workers.protocol import SCRATCH, Request
 
 FAULT_FILE = "fault.txt"
 """What a rank writes, in one line, when it can give no observation."""
@@ -59,7 +59,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     own = os.getpid()
     probe = find_probe(request.probe)
     layout = layout_named(request.layout)
-    scratch = Path(request.folder) / "scratch"
+    scratch = Path(request.folder) / SCRATCH
     scratch.mkdir(exist_ok=True)
     run = Run(lane, layout, rank, layout.world_size, scratch, perturbed=request.perturbed)
     before = set(sys.modules)

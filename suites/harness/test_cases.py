@@ -71,6 +71,7 @@ def test_layouts_have_the_world_size_of_their_parallel_sizes() -> None:
         "tp2": 2,
         "tp2_sp": 2,
         "pp2": 2,
+        "vpp2": 2,
         "ep2": 2,
     }
     with pytest.raises(UnknownLayoutError, match="known: single"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.cases import make_case
+from harness.cases import OWN, make_case
 from harness.compare import load_ledger
 from harness.report import Records
 from harness.runner import Outcome, Runner, new_run_folder
@@ -146,6 +146,13 @@ class ToyRunner:
     ) -> Outcome:
         return self.runner.run(make_case(f"{self.file}::{probe}", parameters, layout=layout), limits=limits)
 
+    def run(
+        self, probe: str, *, written_by: str = OWN, written_layout: str | None = None, **parameters: Any
+    ) -> Outcome:
+        """Run a probe that reads what another wrote."""
+        reference = f"{self.file}::{probe}"
+        return self.runner.run(make_case(reference, parameters, written_by=written_by, written_layout=written_layout))
+
     def events(self, name: str) -> list[dict[str, Any]]:
         return list(self.runner.records.read(name))
 
@@ -161,11 +168,11 @@ def running(project: Project, base: str | None = None) -> Iterator[ToyRunner]:
         if base is None:
             patch.setenv("PARITY_CACHE", project.environment["PARITY_CACHE"])
         sides = Selection(root=project.folder, base=base).build(lambda _line: None)
-    runner = Runner(new_run_folder(project.folder), sides, load_ledger(project.folder / "none.toml"), os.getpid())
-    try:
-        yield ToyRunner(runner, project.probes)
-    finally:
-        runner.stop()
+        runner = Runner(new_run_folder(project.folder), sides, load_ledger(project.folder / "none.toml"), os.getpid())
+        try:
+            yield ToyRunner(runner, project.probes)
+        finally:
+            runner.stop()
 
 
 def summary(text: str) -> str:
