@@ -125,6 +125,25 @@ def make_case(
     return case
 
 
+def make_check(
+    probe: str | Probe,
+    parameters: Mapping[str, Any],
+    layout: str = "single",
+    written_by: str = OWN,
+    written_layout: str | None = None,
+) -> Case:
+    """A case of a check of one stack; arguments as `make_case`.
+
+    Raises:
+        ProbeError: as `make_case`, and for a probe whose stacks are compared with each other.
+        UnknownLayoutError: no such layout.
+    """
+    case = make_case(probe, parameters, layout=layout, written_by=written_by, written_layout=written_layout)
+    if not case.probe.one_stack:
+        raise ProbeError(f"probe {case.probe.name} checks nothing within one stack; `parity compare` compares two")
+    return case
+
+
 def _part(name: str, value: Any, named: bool) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     if len(text) > _LONGEST_VALUE:

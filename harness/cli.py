@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shlex
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
+import pytest
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.cases import OWN, make_case
+from harness.cases import OWN, make_case, make_check
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.golden_verbs import GoldenDesk
 from harness.goldens import GoldenError, GoldenStore
@@ -58,6 +60,8 @@ OldPins = Annotated[list[str] | None, typer.Option("--old-pin", help="Override a
 NewPins = Annotated[list[str] | None, typer.Option("--new-pin", help="Override a pin of the new side only.")]
 Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in place of the locked base.")]
 Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
+WrittenBy = Annotated[str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")]
+WrittenLayout = Annotated[str | None, typer.Option(help="Layout in which they are written.")]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 
@@ -94,10 +98,8 @@ def compare(
     layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
     old_layout: Annotated[str | None, typer.Option(help="Layout of the old side, where it is another.")] = None,
     new_layout: Annotated[str | None, typer.Option(help="Layout of the new side, where it is another.")] = None,
-    written_by: Annotated[
-        str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")
-    ] = OWN,
-    written_layout: Annotated[str | None, typer.Option(help="Layout in which they are written.")] = None,
+    written_by: WrittenBy = OWN,
+    written_layout: WrittenLayout = None,
     old: Old = None,
     new: New = None,
     pin: Pins = None,
@@ -121,21 +123,45 @@ def compare(
         written_by=written_by,
         written_layout=written_layout,
     )
-    root = load_settings().root
-    ledger = load_ledger(root / "golden" / "declared")
-    sides = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()).build(_progress)
-    folder = new_run_folder(root)
-    runner = Runner(folder, sides, ledger, os.getpid(), Limits(seconds=seconds))
+    runner = _runner(Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()), seconds)
     try:
         _progress("importing both stacks …")
         runner.preload((case.probe.reference,), _progress)
         outcome = runner.run(case)
     finally:
         runner.stop()
-    if outcome.misuse:
-        raise ProbeError(outcome.misuse)
-    _print_outcome(outcome, runner.records)
-    raise typer.Exit(int(outcome.judged.verdict.fails))
+    _end_with(outcome, runner.records)
+
+
+@app.command()
+def check_stack(
+    name: Annotated[str, typer.Argument(help="A stack, see `parity stacks list`.")],
+    probe: Annotated[str | None, typer.Argument(help="One check alone: its name, or FILE.py::NAME.")] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The check's parameters.")
+    ] = None,
+    layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
+    written_by: WrittenBy = OWN,
+    written_layout: WrittenLayout = None,
+    pin: Annotated[list[str] | None, typer.Option("--pin", help="Override a pin of the stack.")] = None,
+    base: Base = None,
+    clone: Clones = None,
+    seconds: Annotated[float, typer.Option(help="Time limit of a case.")] = Limits().seconds,
+) -> None:
+    """Check one stack against itself: everything in suites/parity that is marked self_consistency, or one check.
+
+    Example: parity check-stack verl-0.9.1 --pin megatron-bridge==0.6.3
+    """
+    selection = Selection(old=name, new=name, pins=pin or (), base=base, clones=clone or ())
+    if probe is None:
+        raise typer.Exit(_self_consistency_suite(selection, seconds))
+    case = make_check(probe, _parameters(parameters or []), layout, written_by, written_layout)
+    runner = _runner(selection, seconds)
+    try:
+        outcome = runner.check(case, "new")
+    finally:
+        runner.stop()
+    _end_with(outcome, runner.records)
 
 
 @app.command()
@@ -286,6 +312,28 @@ def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) 
     console.print(f"{len(cases)} golden(s) written")
 
 
+def _runner(selection: Selection, seconds: float) -> Runner:
+    root = load_settings().root
+    ledger = load_ledger(root / "golden" / "declared")
+    sides = selection.build(_progress)
+    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds))
+
+
+def _self_consistency_suite(selection: Selection, seconds: float) -> int:
+    """Run the suite in this process, and return an exit status of ours."""
+    root = load_settings().root
+    arguments = ["--rootdir", str(root), "-m", "self_consistency", "--case-seconds", str(seconds)]
+    status = int(pytest.main([str(root / "suites" / "parity"), *arguments, *shlex.split(selection.options)]))
+    return {int(pytest.ExitCode.USAGE_ERROR): USAGE, int(pytest.ExitCode.NO_TESTS_COLLECTED): 1}.get(status, status)
+
+
+def _end_with(outcome: Outcome, records: Records) -> NoReturn:
+    if outcome.misuse:
+        raise ProbeError(outcome.misuse)
+    _print_outcome(outcome, records)
+    raise typer.Exit(int(outcome.judged.verdict.fails))
+
+
 def _parameters(words: list[str]) -> dict[str, Any]:
     pairs = [word.partition("=") for word in words]
     malformed = next((name for name, equals, _ in pairs if not equals), None)
@@ -320,8 +368,8 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def _print_outcome(outcome: Outcome, records: Records) -> None:
-    judged, case = outcome.judged, outcome.case
-    console.print(f"[bold]{escape(case.id)}[/]: {judged.verdict} {escape(judged.why)}")
+    judged = outcome.judged
+    console.print(f"[bold]{escape(outcome.id)}[/]: {judged.verdict} {escape(judged.why)}")
     for difference in judged.differences:
         mark = "!" if difference in judged.undeclared else "="
         console.print(f"  {mark} {escape(str(difference))}", soft_wrap=True)
@@ -329,7 +377,7 @@ def _print_outcome(outcome: Outcome, records: Records) -> None:
         console.print(f"  ~ masked {escape(str(mask))}", soft_wrap=True)
     if judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE):
         console.print(escape(outcome.message), soft_wrap=True)
-    for side in (outcome.old, outcome.new):
+    for side in outcome.sides.values():
         console.print(f"  {side.name}: {escape(side.stack)} in {side.seconds:.2f} s", style="dim")
     console.print(f"records: {records.file}", soft_wrap=True)
 

@@ -133,8 +133,8 @@ class GoldenDesk:
         return path
 
     def _recorded(self) -> dict[str, Recorded]:
-        """Cases of the run that may have a golden."""
-        cases = [record for record in latest_cases(Records(self.run)) if "slug" in record]
+        """Cases of the run that may have a golden: none of one stack against itself, and none that spans two."""
+        cases = [record for record in latest_cases(Records(self.run)) if "slug" in record and not record.get("stack")]
         return {record["case"]: record for record in cases if _case(record).spans is None}
 
     def _record(self, case: str) -> Recorded:

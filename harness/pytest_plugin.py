@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.cases import OWN, make_case
+from harness.cases import OWN, make_case, make_check
 from harness.compare import Expectation, LedgerError, Verdict, load_ledger
 from harness.compare.ledger import Change
 from harness.goldens import GoldenStore
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
 from harness.report import Records, latest_cases, print_run
-from harness.runner import Runner, new_run_folder
+from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.selection import Selection
 from harness.stacks import StackError
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
-_FIXTURE = "parity"
+_FIXTURES = frozenset({"parity", "consistency"})
 _ENVIRONMENT_FAILED = "environment_failed"
 
 
@@ -53,8 +53,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ledger", metavar="PATH", help="ledger: a file, or a folder of them (default: golden/declared/)")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of self-consistency runs once for each stack of the run."""
+    if "consistency" in metafunc.fixturenames:
+        plugin: Any = metafunc.config.pluginmanager.get_plugin("parity-run")
+        metafunc.parametrize("consistency", plugin.roles, indirect=True, scope="function")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process its part of the run."""
+    """Give this process its part of the run, and register what tests may be marked with."""
+    config.addinivalue_line("markers", "self_consistency: judges one stack, with no second one to compare")
+    config.addinivalue_line("markers", "regression(id): catches a known regression, or one of its kind")
     config.pluginmanager.register(ParityPlugin(config), "parity-run")
 
 
@@ -74,14 +83,25 @@ class ParityPlugin:
         return Path(self._shared["folder"]) if self._shared else new_run_folder(self._config.rootpath)
 
     @cached_property
+    def _selection(self) -> Selection:
+        option = self._config.option
+        return Selection(option.old, option.new, option.pin, option.old_pin, option.new_pin, option.base, option.clone)
+
+    @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The sides whose stacks are checked for themselves."""
+        try:
+            return ("new",) if self._config.option.golden_only else self._selection.roles()
+        except StackError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @cached_property
     def runner(self) -> Runner:
         """Stacks built and workers at hand; what goes wrong ends the run with the code that says so."""
         option = self._config.option
+        selection = self._selection
         try:
             ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared"))
-            selection = Selection(
-                option.old, option.new, option.pin, option.old_pin, option.new_pin, option.base, option.clone
-            )
             sides = selection.build(self._progress)
         except LedgerError as error:
             self._give_up(str(error), 2)
@@ -114,7 +134,7 @@ class ParityPlugin:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build and import before the first case, where it can be seen, rather than inside it."""
-        uses_parity = any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items)
+        uses_parity = any(_FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
         if not uses_parity or self._config.option.collectonly or not self._owns:
             return
         probes = tuple(name for name in registered_probes())
@@ -130,7 +150,7 @@ class ParityPlugin:
         """A skipped case is listed as not run, with its reason."""
         report: pytest.TestReport = yield  # type: ignore[assignment]
         recorded = "verdict" in dict(item.user_properties)
-        if report.skipped and not recorded and _FIXTURE in getattr(item, "fixturenames", ()):
+        if report.skipped and not recorded and _FIXTURES & set(getattr(item, "fixturenames", ())):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             Records(self.folder).write(
                 "case",
@@ -192,9 +212,16 @@ class ParityPlugin:
         """What the ledger declares for cases that a complete run does not have."""
         if "runner" not in self.__dict__ or self._filters():
             return []
-        sides = self.runner.sides
-        versions = [{pin.distribution: pin.version for pin in side.pins} for side in (sides.old, sides.new)]
-        return self.runner.ledger.idle([case["case"] for case in latest_cases(records)], *versions)
+        ledger, sides = self.runner.ledger, self.runner.sides
+        versions = {
+            role: {pin.distribution: pin.version or "0+unknown" for pin in sides.of(role).pins} for role in ROLES
+        }
+        cases = latest_cases(records)
+        idle = ledger.idle([case["case"] for case in cases if not case.get("stack")], *versions.values())
+        for role in self.roles:
+            of_stack = [case["case"] for case in cases if case.get("stack") == sides.label(role)]
+            idle += ledger.idle_violations([case.partition("@")[0] for case in of_stack], versions[role])
+        return idle
 
     def _filters(self) -> list[str]:
         """What keeps this run from being all of its suites."""
@@ -272,12 +299,55 @@ class Parity:
             outcome = self._plugin.runner.run(case, expects)
         except StackError as error:
             pytest.fail(str(error), pytrace=False)
-        self._request.node.user_properties += [("case", case.id), ("verdict", str(outcome.judged.verdict))]
-        if outcome.judged.verdict is Verdict.NOT_RUN:
-            pytest.skip(outcome.judged.why)
-        drifted = outcome.judged.verdict is Verdict.DRIFT and self._request.config.option.strict_goldens
-        if outcome.judged.verdict.fails or drifted:
-            pytest.fail(outcome.message, pytrace=False)
+        _settle(self._request, outcome)
+
+
+class Consistency:
+    """What a test of self-consistency calls: run one check on one stack and fail unless its verdict passes."""
+
+    def __init__(self, plugin: ParityPlugin, request: pytest.FixtureRequest) -> None:
+        self._plugin = plugin
+        self._request = request
+
+    def __call__(
+        self,
+        probe: str,
+        *,
+        layout: str = "single",
+        written_by: str = OWN,
+        written_layout: str | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Run `probe` with `parameters` under `layout` on the stack of one side; a test runs once for each stack.
+
+        Args:
+            written_by: as `Parity`.
+            written_layout: as `Parity`.
+        """
+        runner, role = self._plugin.runner, self._request.param
+        try:
+            case = make_check(probe, parameters, layout, written_by, written_layout)
+            self._plugin.claim(f"{case.id}@{role}", self._request.node.nodeid)
+            outcome = runner.check(case, role)
+        except (ProbeError, UnknownLayoutError, StackError) as error:
+            pytest.fail(str(error), pytrace=False)
+        _settle(self._request, outcome)
+
+
+def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
+    """Let the test end as its verdict says."""
+    request.node.user_properties += [("case", outcome.id), ("verdict", str(outcome.judged.verdict))]
+    if outcome.judged.verdict is Verdict.NOT_RUN:
+        pytest.skip(outcome.judged.why)
+    drifted = outcome.judged.verdict is Verdict.DRIFT and request.config.option.strict_goldens
+    if outcome.judged.verdict.fails or drifted:
+        pytest.fail(outcome.message, pytrace=False)
+
+
+@pytest.fixture
+def consistency(request: pytest.FixtureRequest) -> Consistency:
+    """Check one stack: `consistency("process_groups", layout="tp2")`; the test runs once for each stack."""
+    return Consistency(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
 
 
 @pytest.fixture

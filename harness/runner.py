@@ -7,15 +7,15 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.cases import Case
-from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge
+from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge, judge_stack
 from harness.goldens import Golden, GoldenError, GoldenStore, golden_differences, judge_golden_only, with_golden
 from harness.layouts import layout_named
 from harness.observe import Observation, ObservationError
@@ -24,7 +24,7 @@ from harness.probes import ProbeError
 from harness.report.records import Records
 from harness.stacks import BuiltStack, StackUsageError
 from harness.workers.pool import Pool, WorkerLost
-from harness.workers.protocol import Limits, Reply, Request, hand_over
+from harness.workers.protocol import EXPECTED, Limits, Reply, Request, hand_over
 
 _OUTPUT_LINES = 15
 _DIFFERENCE_LINES = 30
@@ -35,30 +35,66 @@ _PERTURBED = (1, 2, 4)
 """Seeds of the runs with perturbed inputs; a third seed of 3 would be sqrt(4), which has a pattern."""
 
 
+ROLES = ("old", "new")
+"""The sides of a comparison."""
+
+
 @dataclass(frozen=True)
 class Sides:
-    """The two stacks of a run.
+    """The two stacks of a run, and how one selects them again.
 
     Attributes:
-        options: the command-line options that select them again.
+        options: the command-line options that select both.
         build: builds a further stack by its name, for cases that read what that one wrote.
+        alone: `old` or `new` → what selects this one for `parity check-stack`.
     """
 
     old: BuiltStack
     new: BuiltStack
     options: str = ""
     build: Callable[[str], BuiltStack] | None = None
+    alone: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, who: str) -> BuiltStack:
+        """The stack of `old` or `new`, or a further one by its name.
+
+        Raises:
+            StackError: it cannot be built.
+        """
+        if who in ROLES:
+            return self.old if who == "old" else self.new
+        if self.build is None:
+            raise StackUsageError(f"no stack {who!r} can be built here")
+        return self.build(who)
+
+    def label(self, who: str) -> str:
+        """What tells the checks of one stack from the others': its name, with the side where both have the same."""
+        if who not in ROLES:
+            return who
+        alike = self.old.name == self.new.name and self.old.key != self.new.key
+        return f"{self.of(who).name}-{who}" if alike else self.of(who).name
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one case came to."""
+    """What one case came to.
+
+    Attributes:
+        options: what selects the stacks again.
+        stack: of a check of one stack, what tells it from the same check of another.
+    """
 
     case: Case
     judged: Judged
     sides: Mapping[str, Side]
     seconds: float
     options: str = ""
+    stack: str = ""
+
+    @property
+    def id(self) -> str:
+        """The case's id; `id@stack` for a check of one stack."""
+        return f"{self.case.id}@{self.stack}" if self.stack else self.case.id
 
     @property
     def old(self) -> Side:
@@ -74,7 +110,7 @@ class Outcome:
     def message(self) -> str:
         """What a reader needs of a verdict that fails: the case, the differences, the output, what to type next."""
         undeclared = self.judged.undeclared
-        lines = [f"{self.case.id}: {self.judged.verdict} — {self.judged.why}"]
+        lines = [f"{self.id}: {self.judged.verdict} — {self.judged.why}"]
         lines += [f"  {difference}" for difference in undeclared[:_DIFFERENCE_LINES]]
         if len(undeclared) > _DIFFERENCE_LINES:
             lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
@@ -102,9 +138,9 @@ class Outcome:
             layout = ["--old-layout", self.case.old_layout, "--new-layout", self.case.layout]
         for name, value in self.case.written.items():
             layout += [f"--{name.replace('_', '-')}", value]
-        return " ".join(
-            [shlex.join(["parity", "compare", self.case.probe.reference, *given, *layout]), self.options]
-        ).strip()
+        case = shlex.join([self.case.probe.reference, *given, *layout])
+        words = ["parity check-stack", self.options, case] if self.stack else ["parity compare", case, self.options]
+        return " ".join(word for word in words if word)
 
 
 def new_run_folder(root: Path) -> Path:
@@ -179,7 +215,7 @@ class Runner:
         """
         started = time.monotonic()
         limits = limits or self._limits
-        written = self._written(case, limits)
+        written = self._written(case, limits, self._stacks)
         jobs = {
             name: self._threads.submit(self._side, name, stack, case, limits, reads=written.get(name))
             for name, stack in self._stacks.items()
@@ -187,6 +223,25 @@ class Runner:
         sides = {name: job.result() for name, job in jobs.items()}
         judged = self._judged(case, sides, expects, limits)
         outcome = Outcome(case, judged, sides, time.monotonic() - started, self.sides.options)
+        self.records.write("case", _case_record(outcome))
+        return outcome
+
+    def check(self, case: Case, who: str, limits: Limits | None = None) -> Outcome:
+        """Run a check of one stack, that of `old` or `new` or one by its name, judge it and record it.
+
+        Raises:
+            StackError: a stack that is named cannot be built.
+        """
+        started = time.monotonic()
+        limits = limits or self._limits
+        reads = self._written(case, limits, [who]).get(who)
+        side = self._side(who, self.sides.of(who), case, limits, reads=reads)
+        try:
+            judged = judge_stack(case.id, _expected(side), side, self.ledger)
+        except ObservationError as error:
+            judged = Judged(Verdict.BROKEN, str(error))
+        selected, label = self.sides.alone.get(who, who), self.sides.label(who)
+        outcome = Outcome(case, judged, {who: side}, time.monotonic() - started, selected, label)
         self.records.write("case", _case_record(outcome))
         return outcome
 
@@ -227,23 +282,14 @@ class Runner:
             perturbed=[side.ranks for side in moved if side.ranks],
         )
 
-    def _written(self, case: Case, limits: Limits) -> dict[str, Side]:
+    def _written(self, case: Case, limits: Limits, sides: Iterable[str]) -> dict[str, Side]:
         """For each side, the run that writes what it reads, which is one run where both read the same."""
-        writers = {side: writer for side in self._stacks if (writer := case.writer(side))}
+        writers = {side: writer for side in sides if (writer := case.writer(side))}
         jobs = {
-            who: self._threads.submit(self._side, f"written-by-{who}", self._stack(who), writer, limits, case.slug)
+            who: self._threads.submit(self._side, f"written-by-{who}", self.sides.of(who), writer, limits, case.slug)
             for who, writer in dict(writers.values()).items()
         }
         return {side: jobs[who].result() for side, (who, _) in writers.items()}
-
-    def _stack(self, who: str) -> BuiltStack:
-        """The stack of a side, or one that a case names."""
-        sides = {"old": self.sides.old, "new": self.sides.new}
-        if who in sides:
-            return sides[who]
-        if self.sides.build is None:
-            raise StackUsageError(f"no stack {who!r} can be built here")
-        return self.sides.build(who)
 
     def _side(
         self,
@@ -289,6 +335,18 @@ class Runner:
         return replace(side, ranks=ranks)
 
 
+def _expected(side: Side) -> Side:
+    """A side with what its check expects in the place of what is there."""
+    return replace(side, ranks=[_expected_of(rank) for rank in side.ranks])
+
+
+def _expected_of(rank: Observation) -> Observation:
+    if rank.folder is None or rank.exception or rank.missing:
+        return replace(rank, tree={}, tensors={}, exception=None)
+    expected = load(rank.folder / EXPECTED)
+    return replace(rank, tree=expected.tree, tensors=expected.tensors, folder=expected.folder)
+
+
 def _against_golden(case: Case, golden: Golden | None, new: Side, ledger: Ledger) -> Judged:
     if new.fault:
         return Judged(Verdict.BROKEN, f"new: {new.fault}")
@@ -328,7 +386,8 @@ def _first_fault(reply: Reply) -> str | None:
 def _case_record(outcome: Outcome) -> Mapping[str, Any]:
     judged = outcome.judged
     return {
-        "case": outcome.case.id,
+        "case": outcome.id,
+        "stack": outcome.stack,
         "probe": outcome.case.probe.reference,
         "parameters": dict(outcome.case.parameters),
         "layout": outcome.case.layout,

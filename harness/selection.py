@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.runner import Sides
+from harness.runner import ROLES, Sides
 from harness.stacks import BuiltStack, Settings, build, load_settings, parse_clone
 
 Progress = Callable[[str], None]
@@ -67,9 +67,25 @@ class Selection:
             StackError: one cannot be built; its exit code says whether the options or the environment are at fault.
         """
         settings = settings_with(self.clones, self.root)
-        old = self._build_old(settings, progress)
-        new = self._build(settings, self.new or settings.new, self.new_pins, progress)
-        return Sides(old, new, self.options, lambda name: self._build(settings, name, (), progress))
+        old, new = (self._build(role, settings, progress) for role in ROLES)
+        alone = {role: self.alone(role, settings) for role in ROLES}
+        return Sides(old, new, self.options, lambda name: self._build_named(name, (), settings, progress), alone)
+
+    def alone(self, role: str, settings: Settings) -> str:
+        """The stack of one side, `old` or `new`, as one would type it after `parity check-stack`."""
+        name, pins = self._of(role, settings)
+        lists = [("--pin", pins), ("--base", [self.base] if self.base else []), ("--clone", self.clones)]
+        return shlex.join([name, *(word for option, values in lists for value in values for word in (option, value))])
+
+    def roles(self) -> tuple[str, ...]:
+        """The sides whose stacks differ: `old` and `new`, or `new` alone where both have the same pins.
+
+        Raises:
+            StackUsageError: a stack or an override is not well formed.
+        """
+        settings = settings_with(self.clones, self.root)
+        old, new = (settings.stack(name, pins).pins for name, pins in (self._of(role, settings) for role in ROLES))
+        return ("new",) if old == new else ROLES
 
     def build_old(self, progress: Progress) -> BuiltStack:
         """Build the old side's stack alone.
@@ -77,10 +93,17 @@ class Selection:
         Raises:
             StackError: as `build`.
         """
-        return self._build_old(settings_with(self.clones, self.root), progress)
+        return self._build("old", settings_with(self.clones, self.root), progress)
 
-    def _build_old(self, settings: Settings, progress: Progress) -> BuiltStack:
-        return self._build(settings, self.old or settings.old, self.old_pins, progress)
+    def _of(self, role: str, settings: Settings) -> tuple[str, tuple[str, ...]]:
+        """Name and overrides of the stack of one side."""
+        if role == "old":
+            return self.old or settings.old, (*self.pins, *self.old_pins)
+        return self.new or settings.new, (*self.pins, *self.new_pins)
 
-    def _build(self, settings: Settings, name: str, pins: Sequence[str], progress: Progress) -> BuiltStack:
-        return build(settings.stack(name, (*self.pins, *pins)), settings, base=self.base, progress=progress)
+    def _build(self, role: str, settings: Settings, progress: Progress) -> BuiltStack:
+        name, pins = self._of(role, settings)
+        return self._build_named(name, pins, settings, progress)
+
+    def _build_named(self, name: str, pins: Sequence[str], settings: Settings, progress: Progress) -> BuiltStack:
+        return build(settings.stack(name, pins), settings, base=self.base, progress=progress)

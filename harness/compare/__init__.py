@@ -2,6 +2,17 @@
 
 from harness.compare.ledger import Ledger, LedgerError, load_ledger
 from harness.compare.trees import Difference
-from harness.compare.verdicts import Expectation, Judged, Side, Verdict, judge
+from harness.compare.verdicts import Expectation, Judged, Side, Verdict, judge, judge_stack
 
-__all__ = ["Difference", "Expectation", "Judged", "Ledger", "LedgerError", "Side", "Verdict", "judge", "load_ledger"]
+__all__ = [
+    "Difference",
+    "Expectation",
+    "Judged",
+    "Ledger",
+    "LedgerError",
+    "Side",
+    "Verdict",
+    "judge",
+    "judge_stack",
+    "load_ledger",
+]

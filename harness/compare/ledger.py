@@ -1,6 +1,7 @@
 """The ledger of declared changes: the TOML files of `golden/declared/`.
 
 A transition says between which pins its changes are valid; a change names cases, a path, and what exactly changes.
+A consistency table says the same of one stack that does not agree with itself: what is expected, and what is there.
 """
 
 from __future__ import annotations
@@ -90,10 +91,24 @@ class Transition:
 
 
 @dataclass(frozen=True)
+class Inconsistency:
+    """Violations of self-consistency that are known of the stacks whose pins fit.
+
+    Attributes:
+        stack: distribution → version specifier.
+        violations: what is expected stands in `old`, what is there in `new`.
+    """
+
+    stack: Mapping[str, str]
+    violations: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
 class Ledger:
-    """Every declared change."""
+    """Every declared change, and every known violation of self-consistency."""
 
     transitions: tuple[Transition, ...] = ()
+    inconsistencies: tuple[Inconsistency, ...] = ()
 
     def changes_for(self, case: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         """The changes declared for a case between the versions of two sides (distribution → version)."""
@@ -104,6 +119,19 @@ class Ledger:
             for change in transition.changes
             if change.covers(case)
         ]
+
+    def violations_for(self, case: str, versions: Mapping[str, str]) -> list[Change]:
+        """The violations known for a check of one stack, given its versions (distribution → version)."""
+        return [violation for violation in self._violations(versions) if violation.covers(case)]
+
+    def idle_violations(self, cases: Iterable[str], versions: Mapping[str, str]) -> list[Change]:
+        """Violations that are valid for a stack and declared for none of its checks."""
+        known = list(cases)
+        return [found for found in self._violations(versions) if not any(found.covers(case) for case in known)]
+
+    def _violations(self, versions: Mapping[str, str]) -> list[Change]:
+        fitting = (table for table in self.inconsistencies if _fits(table.stack, versions))
+        return [violation for table in fitting for violation in table.violations]
 
     def idle(self, cases: Iterable[str], old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         """Changes that are valid between two sides and declared for none of the cases."""
@@ -123,35 +151,57 @@ def load_ledger(path: Path) -> Ledger:
     Raises:
         LedgerError: a file is no TOML, or an entry is incomplete, unknown or too broad.
     """
-    files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-    return Ledger(tuple(transition for file in files if file.exists() for transition in _transitions(file)))
+    files = [file for file in (sorted(path.glob("*.toml")) if path.is_dir() else [path]) if file.exists()]
+    documents = {file: _document(file) for file in files}
+    return Ledger(
+        tuple(
+            _transition(table, where)
+            for file, document in documents.items()
+            for table, where in _tables(document, "transition", str(file))
+        ),
+        tuple(
+            _inconsistency(table, where)
+            for file, document in documents.items()
+            for table, where in _tables(document, "consistency", str(file))
+        ),
+    )
 
 
-def _transitions(file: Path) -> list[Transition]:
+def _document(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LedgerError(f"{file}: {error}") from error
-    unknown = sorted(set(document) - {"transition"})
+    unknown = sorted(set(document) - {"transition", "consistency"})
     if unknown:
-        raise LedgerError(f"{file}: unknown table {unknown[0]!r}; only [[transition]] is known")
-    tables = document.get("transition", [])
+        raise LedgerError(f"{file}: unknown table {unknown[0]!r}; known: [[consistency]], [[transition]]")
+    return document
+
+
+def _tables(table: Mapping[str, Any], name: str, where: str) -> list[tuple[Mapping[str, Any], str]]:
+    """The tables of an array of tables, each with its place in words."""
+    tables = table.get(name, [])
     if not isinstance(tables, list):
-        raise LedgerError(f"{file}: write [[transition]], with double brackets")
-    return [_transition(table, f"{file}: transition {number}") for number, table in enumerate(tables, 1)]
+        raise LedgerError(f"{where}: write [[{name}]], with double brackets")
+    return [(entry, f"{where}: {name} {number}") for number, entry in enumerate(tables, 1)]
 
 
 def _transition(table: Mapping[str, Any], where: str) -> Transition:
     _only_keys(table, {"old", "new", "change"}, where)
     pins = {side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")}
-    changes = table.get("change", [])
-    if not isinstance(changes, list):
-        raise LedgerError(f"{where}: write [[transition.change]], with double brackets")
-    return Transition(
-        old=pins["old"],
-        new=pins["new"],
-        changes=tuple(_change(entry, f"{where}, change {number}") for number, entry in enumerate(changes, 1)),
-    )
+    changes = tuple(_change(entry, place) for entry, place in _tables(table, "change", where))
+    return Transition(old=pins["old"], new=pins["new"], changes=changes)
+
+
+def _inconsistency(table: Mapping[str, Any], where: str) -> Inconsistency:
+    _only_keys(table, {"stack", "violation"}, where)
+    stack = _specifiers(table.get("stack"), f"{where}.stack")
+    names = {"expected": "old", "actual": "new"}
+    violations = []
+    for entry, place in _tables(table, "violation", where):
+        _only_keys(entry, _CHANGE_KEYS - {*names.values()} | {*names}, place)
+        violations.append(_change({names.get(key, key): value for key, value in entry.items()}, place))
+    return Inconsistency(stack, tuple(violations))
 
 
 def _specifiers(table: Any, where: str) -> dict[str, str]:

@@ -139,12 +139,24 @@ def judge(case: str, old: Side, new: Side, ledger: Ledger, expects: Expectation 
     Raises:
         ObservationError: a side's tensors cannot be read.
     """
+    return _judge(old, new, ledger.changes_for(case, old.versions, new.versions), expects)
+
+
+def judge_stack(case: str, expected: Side, actual: Side, ledger: Ledger) -> Judged:
+    """Judge a check of one stack: what it expects, in the place of the old side, against what is there.
+
+    Raises:
+        ObservationError: tensors cannot be read.
+    """
+    return _judge(expected, actual, ledger.violations_for(case, actual.versions))
+
+
+def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation | None = None) -> Judged:
     if old.unavailable and new.unavailable and not (old.fault or new.fault):
         return Judged(Verdict.NOT_RUN, new.unavailable)
     broken = _broken(old) or _broken(new) or forced_differently(old.ranks, new.ranks)
     if broken:
         return Judged(Verdict.BROKEN, broken)
-    changes = ledger.changes_for(case, old.versions, new.versions)
     if old.unavailable or new.unavailable:
         kind: Kind = "added" if new.unavailable else "removed"
         lacks = Difference("unavailable", kind, old.unavailable or ABSENT, new.unavailable or ABSENT)

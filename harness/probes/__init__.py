@@ -8,9 +8,10 @@ from harness.probes.registry import (
     Evidence,
     Probe,
     ProbeError,
+    consistency_probe,
     find_probe,
     probe,
     registered_probes,
 )
 
-__all__ = ["Evidence", "Probe", "ProbeError", "find_probe", "probe", "registered_probes"]
+__all__ = ["Evidence", "Probe", "ProbeError", "consistency_probe", "find_probe", "probe", "registered_probes"]

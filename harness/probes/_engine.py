@@ -46,6 +46,7 @@ def construct_engine(
     engine: Mapping[str, Any] | None = None,
     checkpoint: Mapping[str, Any] | None = None,
     tokenizer: bool = False,
+    fields: Mapping[str, Any] | None = None,
 ) -> Any:
     """A `MegatronEngine` through its real constructor, with process groups as the run's layout asks.
 
@@ -57,8 +58,9 @@ def construct_engine(
             it to the pin.
         checkpoint: fields of `CheckpointConfig`.
         tokenizer: give the model folder a tokenizer, and let `HFModelConfig` load it.
+        fields: of the Hugging Face config, in the place of its own.
     """
-    folder = write_model_folder(run, hf_config, tokenizer=tokenizer)
+    folder = write_model_folder(run, hf_config, tokenizer=tokenizer, fields=fields)
     run.lane.start_distributed(run)
     return run.call(
         _ENGINE,

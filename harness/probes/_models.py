@@ -39,16 +39,18 @@ def config_file(hf_config: str) -> Path:
     return path
 
 
-def write_model_folder(run: Run, hf_config: str, *, tokenizer: bool = False) -> Path:
+def write_model_folder(
+    run: Run, hf_config: str, *, tokenizer: bool = False, fields: Mapping[str, Any] | None = None
+) -> Path:
     """Write the model's folder below `run.folder`, change into `run.folder`, and return the folder's relative path.
 
-    The path is the same on both sides because upstream keeps it in its configs. It holds `config.json` and, on
-    request, a tokenizer of two words; ranks may call this at the same time.
+    The path is the same on both sides because upstream keeps it in its configs. It holds `config.json`, with `fields`
+    in the place of its own, and, on request, a tokenizer of two words; ranks may call this at the same time.
     """
     source = config_file(hf_config).resolve()
     draft = run.folder / f"model-of-rank-{run.rank}"
     draft.mkdir()
-    shutil.copyfile(source, draft / "config.json")
+    (draft / "config.json").write_text(json.dumps(json.loads(source.read_text()) | dict(fields or {})))
     if tokenizer:
         _write_tokenizer(draft)
     os.chdir(run.folder)

@@ -43,6 +43,8 @@ class Probe:
         preload: modules that its worker imports before it forks.
         source: the file it stands in.
         reads: name of the probe whose files it needs: a shipped one, or one of the same file.
+        one_stack: the tree holds `expected` and `actual`, which are compared with each other: a check that needs no
+            second stack.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Probe:
     preload: tuple[str, ...]
     source: Path
     reads: str | None = None
+    one_stack: bool = False
 
     @property
     def writer(self) -> Probe | None:
@@ -66,7 +69,7 @@ class Probe:
     @property
     def reference(self) -> str:
         """What a worker needs to find this probe again: its name, or `file.py::name` outside `harness.probes`."""
-        shipped = self.source.parent == Path(__file__).parent
+        shipped = self.source.is_relative_to(Path(__file__).parent)
         return self.name if shipped else f"{self.source}::{self.name}"
 
     @property
@@ -105,6 +108,8 @@ def _same(left: Any, right: Any) -> bool:
 
 _ATTRIBUTE = "__parity_probe__"
 
+Function = Callable[..., Mapping[str, Any]]
+
 
 def probe(
     *,
@@ -112,7 +117,7 @@ def probe(
     returns: tuple[str, ...] = (),
     tensors: tuple[str, ...] = (),
     reads: str | None = None,
-) -> Callable[[Callable[..., Mapping[str, Any]]], Callable[..., Mapping[str, Any]]]:
+) -> Callable[[Function], Function]:
     """Declare a function as a probe, with the evidence it must bring back.
 
     The function takes a `Run` and keyword-only parameters, and returns a mapping with string keys; tensors may stand
@@ -125,19 +130,37 @@ def probe(
     """
     if not (enters or returns or tensors):
         raise ProbeError("a probe must declare its evidence: enters=, returns= or tensors=")
+    return _declare(Evidence(enters, returns, tensors), reads, one_stack=False)
 
-    def declare(function: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
-        setattr(function, _ATTRIBUTE, (Evidence(enters, returns, tensors), reads))
+
+def consistency_probe(
+    *,
+    enters: tuple[str, ...] = (),
+    returns: tuple[str, ...] = (),
+    tensors: tuple[str, ...] = (),
+    reads: str | None = None,
+) -> Callable[[Function], Function]:
+    """Declare a function as a self-consistency check of one stack, with the evidence it must bring back.
+
+    It returns `{"expected": tree, "actual": tree}`, which are compared with each other as the trees of two sides are;
+    the first must hold something. Whatever else it returns can only be evidence. Arguments are those of `probe`.
+    """
+    return _declare(Evidence(enters, ("expected.*", "actual", *returns), tensors), reads, one_stack=True)
+
+
+def _declare(evidence: Evidence, reads: str | None, *, one_stack: bool) -> Callable[[Function], Function]:
+    def declare(function: Function) -> Function:
+        setattr(function, _ATTRIBUTE, {"evidence": evidence, "reads": reads, "one_stack": one_stack})
         return function
 
     return declare
 
 
 def registered_probes() -> dict[str, Probe]:
-    """Every probe shipped in `harness.probes`, by name, in alphabetical order."""
+    """Every probe shipped in `harness.probes` or a package below it, by name, in alphabetical order."""
     package = importlib.import_module("harness.probes")
     modules = (
-        importlib.import_module(f"harness.probes.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+        importlib.import_module(info.name) for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     )
     found = [declared for module in modules for declared in _declared_in(module)]
     return {declared.name: declared for declared in sorted(found, key=lambda declared: declared.name)}
@@ -184,7 +207,7 @@ def _declared_in(module: ModuleType) -> list[Probe]:
     source = Path(str(module.__file__)).resolve()
     preload = tuple(getattr(module, "PRELOAD", ()))
     return [
-        Probe(name, value, getattr(value, _ATTRIBUTE)[0], preload, source, getattr(value, _ATTRIBUTE)[1])
+        Probe(name, value, preload=preload, source=source, **getattr(value, _ATTRIBUTE))
         for name, value in vars(module).items()
         if hasattr(value, _ATTRIBUTE) and value.__module__ == module.__name__
     ]

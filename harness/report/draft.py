@@ -11,30 +11,53 @@ from harness.observe.globs import matches
 
 
 def draft_ledger(cases: Sequence[Mapping[str, Any]], only: Sequence[str] | None = None) -> str:
-    """TOML of one transition with every undeclared difference of a run's case records, or of some of them.
+    """TOML with every undeclared difference of a run's case records, or of some of them.
+
+    Differences of two sides make one transition, violations of each stack one consistency table.
 
     `reason` is left empty, which the ledger refuses: somebody has to say why a difference is accepted.
     """
     concerned = [case for case in cases if case.get("undeclared") and (not only or case["case"] in only)]
     if not concerned:
         return ""
+    tables = []
+    for stack in sorted({case.get("stack", "") for case in concerned}):
+        alike, others = ([case for case in of if case.get("stack", "") == stack] for of in (concerned, cases))
+        tables += _consistency(alike, others) if stack else _transition(alike, others)
+    return "\n".join(tables) + "\n"
+
+
+def _transition(concerned: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> list[str]:
     old, new = (concerned[0]["sides"][index]["versions"] for index in (0, 1))
     moved = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)] or sorted(old)
-    lines = ["[[transition]]", f"old = {_pins(old, moved)}", f"new = {_pins(new, moved)}"]
+    entries = _entries("transition.change", ("old", "new"), concerned, cases)
+    return ["[[transition]]", f"old = {_pins(old, moved)}", f"new = {_pins(new, moved)}", *entries]
+
+
+def _consistency(concerned: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    versions = concerned[0]["sides"][0]["versions"]
+    entries = _entries("consistency.violation", ("expected", "actual"), concerned, cases)
+    return ["[[consistency]]", f"stack = {_pins(versions, sorted(versions))}", *entries]
+
+
+def _entries(
+    table: str, sides: tuple[str, str], concerned: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    lines = []
     for (path, kind, before, after), ids in _by_difference(concerned).items():
-        patterns = covering_globs(ids, [case["case"] for case in cases if case["case"] not in ids and _compared(case)])
+        patterns = covering_globs(ids, [_id(case) for case in cases if _id(case) not in ids and _compared(case)])
         lines += [
             "",
-            "[[transition.change]]",
+            f"[[{table}]]",
             f"case = {_text(patterns[0]) if len(patterns) == 1 else json.dumps(patterns, ensure_ascii=False)}",
             f"path = {_text(path)}",
-            *([f"old = {_text(before)}"] if kind != "added" else []),
-            *([f"new = {_text(after)}"] if kind != "removed" else []),
+            *([f"{sides[0]} = {_text(before)}"] if kind != "added" else []),
+            *([f"{sides[1]} = {_text(after)}"] if kind != "removed" else []),
             *([f"kind = {_text(kind)}"] if kind != "changed" else []),
             'class = "unexplained"',
             'reason = ""',
         ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def covering_globs(wanted: Iterable[str], others: Iterable[str]) -> list[str]:
@@ -64,8 +87,13 @@ def _by_difference(cases: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, s
     for case in cases:
         for difference in case["undeclared"]:
             key = (difference["path"], difference["kind"], difference["old"], difference["new"])
-            found.setdefault(key, []).append(case["case"])
+            found.setdefault(key, []).append(_id(case))
     return dict(sorted(found.items()))
+
+
+def _id(case: Mapping[str, Any]) -> str:
+    """The id that the ledger knows: without the stack that a check was of."""
+    return str(case["case"]).removesuffix(f"@{case.get('stack')}")
 
 
 def _compared(case: Mapping[str, Any]) -> bool:

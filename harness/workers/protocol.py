@@ -15,6 +15,9 @@ from harness.observe.run import WRITTEN
 SCRATCH = "scratch"
 """The folder that the ranks of a case share, `run.folder`, below the one of its request."""
 
+EXPECTED = "expected"
+"""Folder, inside a rank's own, of what a check of one stack expects."""
+
 
 def hand_over(written: Path, reading: Path) -> None:
     """Give a case a copy of the files that another's ranks left; both are folders of a `Request`."""

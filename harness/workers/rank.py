@@ -21,7 +21,7 @@ from harness.observe.host import host_class
 from harness.observe.observation import Observation, entries_of, masks_of, save
 from harness.observe.run import Lane, Run, Unavailable
 from harness.probes.registry import Probe, ProbeError, find_probe
-from harness.workers.protocol import SCRATCH, Request
+from harness.workers.protocol import EXPECTED, SCRATCH, Request
 
 FAULT_FILE = "fault.txt"
 """What a rank writes, in one line, when it can give no observation."""
@@ -81,12 +81,16 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
                 os._exit(0)  # a process that the probe forked and let come back here
     seconds = time.perf_counter() - started
     encoding = encode(tree)
+    missing = () if exception else tuple(_missing(probe, monitor, encoding.tree, encoding.tensors))
+    if probe.one_stack and tree is not None and not missing:
+        encoding = encode(tree["actual"])
+        _save_expected(folder, tree["expected"])
     observation = Observation(
         tree=encoding.tree,
         tensors=entries_of(encoding),
         exception=exception,
         entered=tuple(monitor.entered),
-        missing=() if exception else tuple(_missing(probe, monitor, encoding.tree, encoding.tensors)),
+        missing=missing,
         masks=masks_of(run),
         environment={
             "lane": lane.name,
@@ -104,6 +108,13 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
         placement=dict(run.placement),
     )
     save(observation, encoding.tensors, folder)
+
+
+def _save_expected(folder: Path, tree: Mapping[str, Any]) -> None:
+    """What a check of one stack expects, as an observation of its own that the actual one is compared with."""
+    encoding = encode(tree)
+    observation = Observation(encoding.tree, entries_of(encoding), None, (), (), (), {}, {}, 0.0)
+    save(observation, encoding.tensors, folder / EXPECTED)
 
 
 def _missing(probe: Probe, monitor: EntryMonitor, tree: Any, tensors: Mapping[str, Any]) -> list[str]:

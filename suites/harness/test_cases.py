@@ -73,6 +73,12 @@ def test_layouts_have_the_world_size_of_their_parallel_sizes() -> None:
         "pp2": 2,
         "vpp2": 2,
         "ep2": 2,
+        "cp2": 2,
+        "tp2_pp2": 4,
+        "tp2_cp2": 4,
+        "tp2_ep2": 4,
+        "tp2_etp1": 2,
+        "etp2": 4,
     }
     with pytest.raises(UnknownLayoutError, match="known: single"):
         make_case("ddp_config", {}, layout="tp3")
