@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 
 class UnknownLayoutError(ValueError):
@@ -19,6 +20,7 @@ class Layout:
     """Parallel sizes of one run; every size is a number of ranks and at least one.
 
     Without a size of its own, expert tensor parallelism is left to Megatron-Core, which takes that of the rest.
+    `fully_sharded`: data parallel ranks share parameters, gradients and optimizer state (Megatron-FSDP).
     """
 
     name: str
@@ -30,6 +32,7 @@ class Layout:
     expert_tensor_parallel_size: int | None = None
     data_parallel_size: int = 1
     sequence_parallel: bool = False
+    fully_sharded: bool = False
 
     @property
     def world_size(self) -> int:
@@ -52,28 +55,51 @@ class Layout:
         }
 
 
+def _layout(name: str, **sizes: Any) -> Layout:
+    short = {
+        "tp": "tensor_model_parallel_size",
+        "pp": "pipeline_model_parallel_size",
+        "vpp": "virtual_pipeline_model_parallel_size",
+        "cp": "context_parallel_size",
+        "ep": "expert_model_parallel_size",
+        "etp": "expert_tensor_parallel_size",
+        "dp": "data_parallel_size",
+        "sp": "sequence_parallel",
+        "fsdp": "fully_sharded",
+    }
+    return Layout(name, **{short[key]: size for key, size in sizes.items()})
+
+
 LAYOUTS = {
     layout.name: layout
     for layout in (
         Layout("single"),
-        Layout("dp2", data_parallel_size=2),
-        Layout("tp2", tensor_model_parallel_size=2),
-        Layout("tp2_sp", tensor_model_parallel_size=2, sequence_parallel=True),
-        Layout("pp2", pipeline_model_parallel_size=2),
-        Layout("vpp2", pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2),
-        Layout("ep2", expert_model_parallel_size=2),
-        Layout("cp2", context_parallel_size=2),
-        Layout("tp2_pp2", tensor_model_parallel_size=2, pipeline_model_parallel_size=2),
-        Layout("tp2_cp2", tensor_model_parallel_size=2, context_parallel_size=2, sequence_parallel=True),
-        Layout("tp2_ep2", tensor_model_parallel_size=2, expert_model_parallel_size=2, sequence_parallel=True),
-        Layout(
-            "tp2_etp1",
-            tensor_model_parallel_size=2,
-            expert_model_parallel_size=2,
-            expert_tensor_parallel_size=1,
-            sequence_parallel=True,
-        ),
-        Layout("etp2", expert_model_parallel_size=2, expert_tensor_parallel_size=2),
+        _layout("dp2", dp=2),
+        _layout("tp2", tp=2),
+        _layout("tp2_sp", tp=2, sp=True),
+        _layout("pp2", pp=2),
+        _layout("vpp2", pp=2, vpp=2),
+        _layout("ep2", ep=2),
+        _layout("cp2", cp=2),
+        _layout("fsdp2", dp=2, fsdp=True),
+        _layout("tp2_etp1", tp=2, ep=2, etp=1, sp=True),
+        # Four ranks. Experts beside tensor parallelism need sequence parallelism to train.
+        _layout("tp2_pp2", tp=2, pp=2),
+        _layout("tp2_dp2", tp=2, dp=2),
+        _layout("tp2_ep2", tp=2, ep=2, sp=True),
+        _layout("tp2_sp_cp2", tp=2, cp=2, sp=True),
+        _layout("pp2_ep2", pp=2, ep=2),
+        _layout("pp2_vpp2_dp2", pp=2, vpp=2, dp=2),
+        _layout("etp2", ep=2, etp=2),
+        _layout("ep4", ep=4),
+        _layout("cp4", cp=4),
+        _layout("fsdp4", dp=4, fsdp=True),
+        # Eight ranks.
+        _layout("tp4_pp2_ep4", tp=4, pp=2, ep=4, etp=1, sp=True),
+        _layout("pp4_dp2", pp=4, dp=2),
+        _layout("fsdp8", dp=8, fsdp=True),
+        _layout("tp2_pp2_vpp2_dp2", tp=2, pp=2, vpp=2, dp=2),
+        _layout("tp2_cp2_ep2_dp2", tp=2, cp=2, ep=2, dp=2, sp=True),
     )
 }
 

@@ -12,7 +12,7 @@ from harness.compare.shards import Shard, ShardError, assemble
 from harness.compare.trees import Difference, text
 from harness.observe.codec import Encoded, canonical_bytes
 from harness.observe.observation import Observation
-from harness.observe.placement import Placement
+from harness.observe.placement import Cut, Placement
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,19 @@ def unequal_differences(old: Whole, new: Whole) -> list[Difference]:
 
 
 def _shard(array: Array, place: Placement, holder: int) -> Shard:
-    if place.mean:
-        array, place = array.reshape(1, *array.shape), Placement(0, place.rank, place.shards)
-    return Shard(array, place.dim, place.rank, place.shards, place.blocks, holder)
+    if place.mean_of is None:
+        return Shard(array, place.cuts, holder)
+    rank, shares = place.mean_of
+    return Shard(array.reshape(1, *array.shape), (Cut(0, rank, shares),), holder)
 
 
 def _true_size(array: Array, place: Placement) -> Array:
-    if place.mean:
+    if place.mean_of is not None:
         return array.mean(axis=0, dtype=np.float64).astype(array.dtype)
-    if place.size is None or place.dim is None:
-        return array
-    return array.take(range(place.size), axis=place.dim)
+    for cut in place.cuts:
+        if cut.size is not None:
+            array = array.take(range(cut.size), axis=cut.dim)
+    return array
 
 
 def _leaves(node: Encoded, path: str) -> list[tuple[str, Encoded]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from harness.compare.elements import Array
 from harness.compare.measure import bitwise_equal, measure
+from harness.observe.placement import Cut
 
 
 class ShardError(ValueError):
@@ -21,24 +23,23 @@ class Shard:
 
     Attributes:
         array: its elements.
-        partition_dim: dimension of the tensor that is sharded; None if every rank holds all of it.
-        rank: which shard this is, counted within the group that shares the tensor, from 0.
-        world: number of different shards.
-        stride: number of equal blocks of the tensor that are sharded one by one, Megatron's `partition_stride`: 2 for
-            the first layer of a gated MLP, where a rank holds its part of the gate, then of the up projection.
+        cuts: the dimensions that are sharded, and which part of each this is; none if every rank holds all.
         holder: the rank of the whole run that holds it, for messages.
     """
 
     array: Array
-    partition_dim: int | None = None
-    rank: int = 0
-    world: int = 1
-    stride: int = 1
+    cuts: tuple[Cut, ...] = ()
     holder: int | None = None
 
     @property
-    def _form(self) -> tuple[str, tuple[int, ...], int | None, int, int]:
-        return self.array.dtype.name, self.array.shape, self.partition_dim, self.world, self.stride
+    def place(self) -> tuple[int, ...]:
+        """Which shard this is, along each cut."""
+        return tuple(cut.rank for cut in self.cuts)
+
+    @property
+    def _form(self) -> tuple[str, tuple[int, ...], tuple[tuple[int, int, int, bool], ...]]:
+        cuts = tuple((cut.dim, cut.shards, cut.blocks, cut.zigzag) for cut in self.cuts)
+        return self.array.dtype.name, self.array.shape, cuts
 
 
 def assemble(shards: Sequence[Shard], name: str = "the tensor") -> Array:
@@ -55,15 +56,21 @@ def assemble(shards: Sequence[Shard], name: str = "the tensor") -> Array:
     for shard in shards:
         if shard._form != first._form:
             raise ShardError(f"{name}: shards of two forms, {_told(first)} and {_told(shard)}")
-    if first.partition_dim is None:
+    if not first.cuts:
         return _one_of(shards, f"{name} is replicated")
-    parts = []
-    for rank in range(first.world):
-        copies = [shard for shard in shards if shard.rank == rank]
+    _check_form(first, name)
+    shape = list(first.array.shape)
+    for cut in first.cuts:
+        shape[cut.dim] *= cut.shards
+    whole = np.empty(shape, first.array.dtype)
+    for place in itertools.product(*(range(cut.shards) for cut in first.cuts)):
+        copies = [shard for shard in shards if shard.place == place]
+        which = " x ".join(f"{rank} of {cut.shards}" for rank, cut in zip(place, first.cuts, strict=True))
         if not copies:
-            raise ShardError(f"{name}: shard {rank} of {first.world} is missing")
-        parts.append(_one_of(copies, f"{name}, shard {rank} of {first.world}, is held by {len(copies)} ranks"))
-    return _interleaved(parts, first.partition_dim, first.stride, name)
+            raise ShardError(f"{name}: shard {which} is missing")
+        part = _one_of(copies, f"{name}, shard {which}, is held by {len(copies)} ranks")
+        whole[_indices(copies[0])] = part
+    return whole
 
 
 def assemble_all(ranks: Sequence[Mapping[str, Shard]]) -> dict[str, Array]:
@@ -76,27 +83,20 @@ def assemble_all(ranks: Sequence[Mapping[str, Shard]]) -> dict[str, Array]:
     return {name: assemble([rank[name] for rank in ranks if name in rank], name) for name in names}
 
 
-def split(array: Array, partition_dim: int, world: int, stride: int = 1) -> list[Shard]:
-    """The shards of a tensor: the inverse of `assemble`.
-
-    Raises:
-        ShardError: the dimension does not divide.
-    """
-    size = array.shape[partition_dim]
-    if size % (world * stride):
-        raise ShardError(f"dimension {partition_dim} of {list(array.shape)} is no multiple of {world} x {stride}")
-    pieces = np.split(array, world * stride, axis=partition_dim)
-    return [
-        Shard(np.concatenate(pieces[rank::world], axis=partition_dim), partition_dim, rank, world, stride)
-        for rank in range(world)
-    ]
+def _check_form(shard: Shard, name: str) -> None:
+    shape = shard.array.shape
+    for cut in shard.cuts:
+        pieces = 2 if cut.zigzag else cut.blocks
+        if not -len(shape) <= cut.dim < len(shape) or shape[cut.dim] % pieces:
+            raise ShardError(f"{name}: shards of {list(shape)} have no {pieces} blocks in dimension {cut.dim}")
 
 
-def _interleaved(parts: Sequence[Array], dim: int, stride: int, name: str) -> Array:
-    if not -parts[0].ndim <= dim < parts[0].ndim or parts[0].shape[dim] % stride:
-        raise ShardError(f"{name}: shards of {list(parts[0].shape)} have no {stride} blocks in dimension {dim}")
-    blocks = [np.split(part, stride, axis=dim) for part in parts]
-    return np.concatenate([blocks[rank][block] for block in range(stride) for rank in range(len(parts))], axis=dim)
+def _indices(shard: Shard) -> tuple[Array, ...]:
+    """Where the elements of a shard lie in the whole tensor, as an index for numpy."""
+    along: list[Sequence[int]] = [range(size) for size in shard.array.shape]
+    for cut in shard.cuts:
+        along[cut.dim] = cut.indices(shard.array.shape[cut.dim])
+    return np.ix_(*along)
 
 
 def _one_of(copies: Sequence[Shard], what: str) -> Array:
@@ -120,5 +120,9 @@ def _dense(array: Array) -> Array:
 
 
 def _told(shard: Shard) -> str:
-    dtype, shape, dim, world, stride = shard._form
-    return f"{dtype}{list(shape)} sharded along {dim} by {world}, stride {stride}"
+    dtype, shape, cuts = shard._form
+    along = [
+        f"dimension {dim} by {shards}" + (f" in {blocks} blocks" if blocks > 1 else "") + (" zigzag" if zigzag else "")
+        for dim, shards, blocks, zigzag in cuts
+    ]
+    return f"{dtype}{list(shape)} sharded along {' and '.join(along) or 'nothing'}"

@@ -16,7 +16,7 @@ import safetensors.numpy
 from harness.observe.codec import Encoded, Encoding, encode
 from harness.observe.evidence import Entered
 from harness.observe.exceptions import ObservedException
-from harness.observe.placement import Placement
+from harness.observe.placement import Placement, placement_from
 from harness.observe.run import Run
 from harness.observe.trace import Step, step_from
 
@@ -197,7 +197,7 @@ def load(folder: Path) -> Observation:
             masks=tuple(EncodedMask(**mask) for mask in document.pop("masks")),
             imported=tuple(document.pop("imported")),
             trace=tuple(step_from(step) for step in document.pop("trace", ())),
-            placement={name: Placement(**place) for name, place in document.pop("placement", {}).items()},
+            placement={name: placement_from(place) for name, place in document.pop("placement", {}).items()},
             folder=folder,
             **document,
         )

@@ -15,7 +15,7 @@ from harness.compare import Verdict
 from harness.compare.across import unplaced, whole
 from harness.observe import encode
 from harness.observe.observation import Observation, entries_of, load, save
-from harness.observe.placement import Placement
+from harness.observe.placement import Cut, Placement
 from harness.runner import Outcome, Runner
 
 WEIGHT = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -34,9 +34,9 @@ def test_blocks_padding_and_means_are_put_together(tmp_path: Path) -> None:
         rank(
             tmp_path / str(number),
             {"fc1": halves[number], "head": WEIGHT[4 * number :][:4], "loss": np.float32([1, 4])[number : number + 1]},
-            fc1=Placement(0, number, 2, blocks=2),
-            head=Placement(0, number, 2, size=7),
-            loss=Placement(None, number, 2, mean=True),
+            fc1=Placement((Cut(0, number, 2, blocks=2),)),
+            head=Placement((Cut(0, number, 2, size=7),)),
+            loss=Placement(mean_of=(number, 2)),
         )
         for number in (0, 1)
     ]
@@ -77,7 +77,7 @@ def test_a_case_of_two_layouts_has_an_id_and_a_command_of_its_own() -> None:
 
 PROBE = '''
 import numpy
-from harness.observe.placement import Placement
+from harness.observe.placement import Cut, Placement
 from harness.probes import probe
 
 
@@ -94,7 +94,7 @@ def sharded(run, *, placed: bool = True):
     total = sum(parts[1:], parts[0]) if config.fusion else parts[rank]
     product = numpy.split(total * numpy.float32(config.size), ways, axis=0)[rank]
     if placed:
-        run.placement |= {"product": Placement(0, rank, ways), "total": Placement()}
+        run.placement |= {"product": Placement((Cut(0, rank, ways),)), "total": Placement()}
     return {"product": product, "total": total, "norm": float(numpy.linalg.norm(total)), "step": 1}
 '''
 

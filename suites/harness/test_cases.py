@@ -65,20 +65,14 @@ def test_wrong_parameters_are_told(file: Path, probe: str, parameters: dict[str,
 
 
 def test_layouts_have_the_world_size_of_their_parallel_sizes() -> None:
-    assert {name: layout.world_size for name, layout in LAYOUTS.items()} == {
-        "single": 1,
-        "dp2": 2,
-        "tp2": 2,
-        "tp2_sp": 2,
-        "pp2": 2,
-        "vpp2": 2,
-        "ep2": 2,
-        "cp2": 2,
-        "tp2_pp2": 4,
-        "tp2_cp2": 4,
-        "tp2_ep2": 4,
-        "tp2_etp1": 2,
-        "etp2": 4,
+    by_size: dict[int, list[str]] = {}
+    for name, layout in LAYOUTS.items():
+        by_size.setdefault(layout.world_size, []).append(name)
+    assert by_size == {
+        1: ["single"],
+        2: ["dp2", "tp2", "tp2_sp", "pp2", "vpp2", "ep2", "cp2", "fsdp2", "tp2_etp1"],
+        4: ["tp2_pp2", "tp2_dp2", "tp2_ep2", "tp2_sp_cp2", "pp2_ep2", "pp2_vpp2_dp2", "etp2", "ep4", "cp4", "fsdp4"],
+        8: ["tp4_pp2_ep4", "pp4_dp2", "fsdp8", "tp2_pp2_vpp2_dp2", "tp2_cp2_ep2_dp2"],
     }
     with pytest.raises(UnknownLayoutError, match="known: single"):
         make_case("ddp_config", {}, layout="tp3")

@@ -21,11 +21,11 @@ def test_process_groups_of_experts(consistency: Consistency, layout: str) -> Non
     consistency("process_groups", layout=layout)
 
 
-@pytest.mark.parametrize("layout", ["cp2", "tp2_cp2"])
+@pytest.mark.parametrize("layout", ["cp2", "tp2_sp_cp2"])
 def test_sizes_of_groups_without_a_model(consistency: Consistency, layout: str) -> None:
     consistency("process_group_sizes", layout=layout)
 
 
-@pytest.mark.parametrize("layout", ["vpp2", "tp2_cp2", "tp2_ep2", "tp2_etp1"])
+@pytest.mark.parametrize("layout", ["vpp2", "tp2_sp_cp2", "tp2_ep2", "tp2_etp1"])
 def test_sizes_of_groups_on_the_vanilla_branch(consistency: Consistency, layout: str) -> None:
     consistency("process_group_sizes", branch="vanilla", layout=layout)
