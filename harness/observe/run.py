@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,20 +40,37 @@ class Lane(Protocol):
     def name(self) -> str:
         """`cpu` or `cuda`."""
 
+    @property
+    def device(self) -> str:
+        """Where a probe puts the tensors it makes, as torch calls it."""
+
+    @property
+    def initialised_by(self) -> str | None:
+        """The module whose import has made this process unfit to fork ranks, None if it is fit."""
+
     def prepare(self) -> None:
         """In the worker, before any upstream import."""
+
+    def importing(self) -> AbstractContextManager[None]:
+        """In the worker, around the imports."""
 
     def warm(self) -> None:
         """In the worker, after the imports and before a fork."""
 
     def enter(self, run: Run) -> None:
-        """In the forked rank, before the probe."""
+        """In the rank's process, before the probe."""
 
     def start_distributed(self, run: Run) -> None:
         """Join the ranks of the case in one process group; a second call does nothing."""
 
-    def force(self, run: Run, config: Any) -> None:
-        """Make a Megatron config runnable on this lane, recording each forced field as a mask."""
+    def force(self, run: Run, config: Any, spec: str = "local") -> None:
+        """Make a Megatron config build the layers of `spec` on this lane, recording each forced field as a mask."""
+
+    def leave(self, run: Run, *, raised: bool) -> dict[str, Any]:
+        """In the rank's process, after the probe, which `raised` or not: what the observation says of the lane."""
+
+    def fault_of(self, error: Exception) -> str | None:
+        """Why an exception is a fault of the device, hence no observation; None if it is none."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,7 @@ class Run:
 
     Attributes:
         folder: the case's own scratch folder, shared by its ranks, empty at the start.
+        devices: ids of the GPUs this case has, one for each rank; none on the cpu lane.
         seed: the seed a probe must use for anything random.
         perturbed: if not 0, a seed by which to move every float input by one unit in the last place, up or down (see
             `harness.compare.noise`).
@@ -100,6 +119,7 @@ class Run:
     folder: Path
     seed: int = 1234
     perturbed: int = 0
+    devices: tuple[str, ...] = ()
     masks: list[Mask] = field(default_factory=list)
     stand_ins: list[StandIn] = field(default_factory=list)
     set_by_hand: dict[str, Any] = field(default_factory=dict)

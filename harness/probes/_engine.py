@@ -93,22 +93,22 @@ def resolved_config(engine: Any) -> Any:
     return engine.tf_config if engine.provider is None else engine.provider
 
 
-def build_module(run: Run, engine: Any) -> list[Any]:
+def build_module(run: Run, engine: Any, *, spec: str = "local") -> list[Any]:
     """The model chunks of `engine`, built by its real `_build_megatron_module`, which calls `make_megatron_module`.
 
-    Call `engine._build_tf_config()` first.
+    Call `engine._build_tf_config()` first. `spec`: whose layers, `local` or `transformer_engine`.
     """
-    prepare_build(run, engine)
+    prepare_build(run, engine, spec=spec)
     engine.module = engine._build_megatron_module()
     return list(engine.module)
 
 
-def prepare_build(run: Run, engine: Any) -> None:
+def prepare_build(run: Run, engine: Any, *, spec: str = "local") -> None:
     """After `_build_tf_config`, before a build: let the lane force what it must, and let the bridge load nothing.
 
     The model folder has no weights; see `harness.probes._weights` for what parameters get instead.
     """
-    run.lane.force(run, resolved_config(engine))
+    run.lane.force(run, resolved_config(engine), spec)
     record_provenance(run, engine)
     for name in ("load_hf_weights", "load_weights"):
         if hasattr(engine.bridge, name):

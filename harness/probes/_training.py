@@ -5,58 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.observe.placement import Placement
-from harness.observe.run import HarnessFault, Run
+from harness.observe.placement import Cut, Placement
+from harness.observe.run import Run
 from harness.probes._trace import traced
 from harness.probes._weights import placed_parameters
 
 SEQUENCES = 4
-"""Sequences of the global batch; the data parallel size must divide it."""
+"""Sequences of the global batch; the data parallel size times the number of micro-batches must divide it."""
 
 TOKENS = 16
 """Tokens of a sequence."""
 
 
 def forward_backward(run: Run, chunks: Sequence[Any]) -> dict[str, Any]:
-    """One micro-batch forward and backward, gradients finished by whatever verl registered as finalizer.
+    """Forward and backward, gradients finished by whatever verl registered as finalizer.
 
-    What passes each module goes to `run.trace`.
+    One micro-batch; as many as pipeline stages where they are interleaved, which is the fewest that Megatron-Core
+    takes. What passes each module goes to `run.trace`.
 
     Returns:
-        On the last pipeline stage `logits` (float32, this rank's sequences x tokens x its part of the vocabulary) and
-        `loss`, the mean over this rank's tokens; on other stages nothing.
+        On the last pipeline stage `logits` (float32, this rank's sequences x its part of the tokens x its part of the
+        vocabulary) and `loss`, the mean over this rank's tokens; on other stages nothing.
     """
     import torch
 
     cross_entropy = run.upstream("verl.utils.megatron.tensor_parallel:vocab_parallel_log_probs_from_logits")
     schedule = run.upstream("megatron.core.pipeline_parallel:get_forward_backward_func")()
-    seen: dict[str, Any] = {}
+    logits_of: list[Any] = []
+    losses: list[Any] = []
 
     def forward_step(batches: Any, model: Any) -> tuple[Any, Any]:
-        tokens, labels = next(batches)
-        positions = torch.arange(TOKENS).expand_as(tokens)
+        tokens, positions, labels = next(batches)
         output = model(input_ids=tokens, position_ids=positions, attention_mask=None)
 
         def loss_of(logits: Any) -> tuple[Any, dict[str, Any]]:
-            seen["logits"] = logits.detach().float().clone()
+            logits_of.append(logits.detach().float().clone())
             loss = -cross_entropy(logits.float(), labels).mean()
-            seen["loss"] = loss.detach().clone()
-            return loss, {}
+            losses.append(loss.detach().clone())
+            # Megatron-Core sums over context parallel ranks; a mean of means is wanted.
+            return loss / run.layout.context_parallel_size, {}
 
         return output, loss_of
 
-    batch = _batch(run)
+    batches = _batches(run, run.layout.pipeline_model_parallel_size if len(chunks) > 1 else 1)
     with traced(run, chunks):
         schedule(
             forward_step_func=forward_step,
-            data_iterator=[iter([batch]) for _chunk in chunks] if len(chunks) > 1 else iter([batch]),
+            data_iterator=[iter(batches) for _chunk in chunks] if len(chunks) > 1 else iter(batches),
             model=list(chunks),
-            num_microbatches=1,
+            num_microbatches=len(batches),
             seq_length=TOKENS,
-            micro_batch_size=len(batch[0]),
+            micro_batch_size=len(batches[0][0]),
             forward_only=False,
         )
-    return seen
+    return {"logits": torch.cat(logits_of), "loss": torch.stack(losses).mean()} if logits_of else {}
 
 
 def gradients(chunks: Sequence[Any]) -> dict[str, Any]:
@@ -81,36 +83,41 @@ def record_placement(run: Run, chunks: Sequence[Any], tree: Mapping[str, Any]) -
     """Say what part of each tensor of the probe's tree this rank holds.
 
     Parameters, and what is named like them, lie as Megatron-Core marks them. Logits lie by sequences on data parallel
-    ranks, by vocabulary on tensor parallel ones; the loss is a mean over this data parallel rank's sequences.
-
-    Raises:
-        HarnessFault: logits are sharded both ways.
+    ranks, by tokens on context parallel ones, by vocabulary on tensor parallel ones; the loss is a mean over this
+    rank's share of the tokens.
     """
-    state = run.upstream("megatron.core.parallel_state")
-    tensor = (state.get_tensor_model_parallel_rank(), state.get_tensor_model_parallel_world_size())
-    data = (state.get_data_parallel_rank(), state.get_data_parallel_world_size())
-    if tensor[1] > 1 and data[1] > 1 and "logits" in tree:
-        raise HarnessFault("logits sharded by sequence and by vocabulary; their placement has one dimension")
-    places = {
-        placed.name: Placement(placed.dim, placed.rank, placed.shards, placed.blocks)
-        for placed in placed_parameters(chunks)
-    }
-    for kind in ("parameters", "gradients", "updated"):
-        run.placement |= {f"{kind}/{name}": places[name] for name in tree[kind]}
+    data, context, tensor = (_rank_and_size(run, kind) for kind in ("data", "context", "tensor_model"))
+    for placed in placed_parameters(chunks):
+        cuts = [] if placed.dim is None else [Cut(placed.dim, placed.rank, placed.shards, placed.blocks)]
+        for kind in ("parameters", "gradients", "updated"):
+            if placed.name in tree[kind]:
+                run.placement[f"{kind}/{placed.name}"] = Placement(tuple(cuts))
     if "logits" in tree:
-        run.placement["logits"] = Placement(0, *data) if data[1] > 1 else Placement(2, *tensor)
-        run.placement["loss"] = Placement(None, *data, mean=True)
+        cuts = [Cut(0, *data), Cut(1, *context, zigzag=True), Cut(2, *tensor)]
+        run.placement["logits"] = Placement(tuple(cut for cut in cuts if cut.shards > 1))
+        run.placement["loss"] = Placement(mean_of=(data[0] * context[1] + context[0], data[1] * context[1]))
 
 
-def _batch(run: Run) -> tuple[Any, Any]:
-    """This data parallel rank's part of the global batch: tokens, and each token's successor as its label."""
+def _rank_and_size(run: Run, kind: str) -> tuple[int, int]:
+    state = run.upstream("megatron.core.parallel_state")
+    return getattr(state, f"get_{kind}_parallel_rank")(), getattr(state, f"get_{kind}_parallel_world_size")()
+
+
+def _batches(run: Run, count: int) -> list[tuple[Any, Any, Any]]:
+    """This rank's part of the global batch in `count` micro-batches: tokens, their positions, and their successors."""
     import torch
 
-    state = run.upstream("megatron.core.parallel_state")
     stream = (torch.arange(SEQUENCES * (TOKENS + 1)) * 37 + 5) % 101
-    shares = stream.view(SEQUENCES, TOKENS + 1).chunk(state.get_data_parallel_world_size())
-    mine = shares[state.get_data_parallel_rank()]
-    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
+    rank, size = _rank_and_size(run, "data")
+    mine = stream.view(SEQUENCES, TOKENS + 1).chunk(size)[rank]
+    positions = torch.arange(TOKENS)
+    rank, size = _rank_and_size(run, "context")
+    if size > 1:
+        positions = torch.tensor(Cut(0, rank, size, zigzag=True).indices(TOKENS // size))
+    parts = [
+        (part[:, positions], positions.expand(len(part), -1), part[:, positions + 1]) for part in mine.chunk(count)
+    ]
+    return [tuple(tensor.to(run.lane.device) for tensor in part) for part in parts]
 
 
 def _gather(buffer: Any) -> None:

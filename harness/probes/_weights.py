@@ -77,9 +77,10 @@ def fill_parameters(chunks: Sequence[Any], *, perturbed: int = 0) -> None:
 
     with torch.no_grad():
         for placed in placed_parameters(chunks):
-            placed.parameter.copy_(_values(placed))
+            values = _values(placed).to(placed.parameter.dtype)
             if perturbed:
-                placed.parameter.copy_(torch.nextafter(placed.parameter, _directions(placed, perturbed)))
+                values = torch.nextafter(values, _directions(placed, perturbed))
+            placed.parameter.copy_(values)
 
 
 def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:

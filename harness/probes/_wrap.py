@@ -110,10 +110,11 @@ def forward_backward(run: Run, modules: list[Any], *, sequence_length: int = 8, 
 
     (model,) = modules
     vocabulary = unwrapped(model).vocab_size
-    positions = torch.arange(sequence_length).expand(batch_size, -1)
-    tokens = (torch.arange(batch_size * sequence_length).reshape(batch_size, -1) * 7 + 3) % vocabulary
+    positions = torch.arange(sequence_length, device=run.lane.device).expand(batch_size, -1)
+    counted = torch.arange(batch_size * sequence_length, device=run.lane.device).reshape(batch_size, -1)
+    tokens = (counted * 7 + 3) % vocabulary
     output = model(input_ids=tokens, position_ids=positions, attention_mask=None)
-    weights = torch.linspace(-1.0, 1.0, output.numel()).reshape(output.shape)
+    weights = torch.linspace(-1.0, 1.0, output.numel()).reshape(output.shape).to(output.device)
     (output.float() * weights).sum().backward()
     if hasattr(model, "ddp_config"):
         run.upstream("megatron.core.distributed:finalize_model_grads")(modules)

@@ -30,6 +30,8 @@ def training_step(
     dtype: str = "float32",
     distributed_optimizer: bool = True,
     seeded_init: bool = False,
+    spec: str = "local",
+    attention: str = "auto",
 ) -> Mapping[str, Any]:
     """Forward, loss, backward, gradient reduction and one optimizer step of a tiny model.
 
@@ -44,6 +46,10 @@ def training_step(
         seeded_init: start from the parameters the stack itself initialises under the run's seed. Otherwise parameters
             are a function of their global name and index (see `harness.probes._weights`), so that stacks and layouts
             compare.
+        spec: whose layers: Megatron-Core's `local` ones, or those of `transformer_engine`, the choice of verl and
+            Megatron-Bridge, which run on the cuda lane where it is installed.
+        attention: what the user sets as `attention_backend` for the layers of `transformer_engine`: `auto`, `flash`,
+            `fused` or `unfused`; verl's own choice, `flash`, needs a package of its own.
 
     Returns:
         By global parameter name, this rank's shards: `parameters` before the step, `gradients` (reduced, of the
@@ -52,10 +58,12 @@ def training_step(
         tokens x its part of the vocabulary).
     """
     choice("dtype", dtype, ("float32", "bfloat16", "float16"))
-    chosen = {"use_distributed_optimizer": distributed_optimizer}
+    choice("attention", attention, ("auto", "flash", "fused", "unfused"))
+    overrides = choice("spec", spec, {"local": {}, "transformer_engine": {"attention_backend": attention}})
+    chosen = {"use_distributed_optimizer": distributed_optimizer, "override_transformer_config": overrides}
     engine = _engine.construct_engine(run, hf_config, dtype=dtype, engine=chosen)
     engine._build_tf_config()
-    chunks = _engine.build_module(run, engine)
+    chunks = _engine.build_module(run, engine, spec=spec)
     if not seeded_init:
         fill_parameters(chunks, perturbed=run.perturbed)
     before = _training.parameters(chunks)

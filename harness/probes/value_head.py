@@ -77,14 +77,14 @@ def _bare_head(run: Run, head: Any, dtype: str) -> Mapping[str, Any]:
     run.lane.start_distributed(run)
     run.upstream("megatron.core.parallel_state:initialize_model_parallel")(**run.layout.model_parallel_sizes)
     layer = head(input_size=64, output_size=1, sequence_parallel=run.layout.sequence_parallel)
-    layer.to(getattr(torch, dtype))
+    layer.to(device=run.lane.device, dtype=getattr(torch, dtype))
     fill_parameters([layer], perturbed=run.perturbed)
     sequence, batch = 8, 2
-    whole = torch.linspace(-1.0, 1.0, sequence * batch * 64).reshape(sequence, batch, 64).to(layer.weight.dtype)
+    whole = torch.linspace(-1.0, 1.0, sequence * batch * 64).reshape(sequence, batch, 64).to(layer.weight)
     parts = run.layout.tensor_model_parallel_size if run.layout.sequence_parallel else 1
     given = whole.chunk(parts)[run.rank % parts].clone().requires_grad_()
     output, bias = layer(given, weight=None, runtime_gather_output=None)
-    (output * torch.linspace(-1.0, 1.0, output.numel()).reshape(output.shape)).sum().backward()
+    (output * torch.linspace(-1.0, 1.0, output.numel()).reshape(output.shape).to(output.device)).sum().backward()
     return {
         "parameters": {name: _wrap.described(value) for name, value in layer.named_parameters()},
         "returned": type(bias).__qualname__,

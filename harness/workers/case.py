@@ -15,7 +15,8 @@ from pathlib import Path
 
 from harness.layouts import layout_named
 from harness.observe.run import Lane
-from harness.workers.protocol import Imported, Limits, RankReport, Reply, Request
+from harness.workers.fresh import become_fresh_rank
+from harness.workers.protocol import Imported, Limits, RankReport, Reply, Request, WorkerSpec
 from harness.workers.rank import FAULT_FILE, STACKS_SIGNAL, UNAVAILABLE_FILE, run_rank
 
 _KEPT_OUTPUT = 64 << 10
@@ -97,7 +98,7 @@ class CaseRun:
         connection: Connection,
         imported: Imported | None,
         lane: Lane,
-        overlay: Path,
+        spec: WorkerSpec,
         versions: Mapping[str, str],
     ) -> None:
         self.connection = connection
@@ -105,7 +106,7 @@ class CaseRun:
         self._request = request
         self._imported = imported
         self._lane = lane
-        self._overlay = overlay
+        self._spec = spec
         self._versions = versions
         self._started = time.monotonic()
         self._stacks_asked: float | None = None
@@ -175,8 +176,10 @@ class CaseRun:
             os.dup2(output, 1)
             os.dup2(output, 2)
             close_inherited()
+            if self._lane.initialised_by:
+                become_fresh_rank(self._spec, self._request, number, self._versions)
             multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]  # as its own forks do
-            run_rank(self._request, number, self._lane, self._overlay, self._versions)
+            run_rank(self._request, number, self._lane, Path(self._spec.overlay), self._versions)
         finally:
             os._exit(0)
 

@@ -54,9 +54,22 @@ class Pool:
     owner (the run's main process) stops them all.
     """
 
-    def __init__(self, folder: Path, lane: str, owner_pid: int, event: Event, *, other_order: bool = False) -> None:
-        """Workers in `folder`; with `other_order` they import in reverse and have another hash seed."""
+    def __init__(
+        self,
+        folder: Path,
+        lane: str,
+        owner_pid: int,
+        event: Event,
+        *,
+        other_order: bool = False,
+        deterministic: bool = True,
+    ) -> None:
+        """Workers in `folder`; with `other_order` they import in reverse and have another hash seed.
+
+        `deterministic` is of the lane, see `lane_named`.
+        """
         self._other_order = other_order
+        self._deterministic = deterministic
         self._folder = folder
         self._lane = lane
         self._owner_pid = owner_pid
@@ -163,6 +176,7 @@ class Pool:
             ready=str(ready_file),
             owner_pid=self._owner_pid,
             reverse_imports=self._other_order,
+            deterministic=self._deterministic,
         )
         spec_file = self._file(stack, "spec")
         spec_file.write_text(spec.dumps())
@@ -201,14 +215,18 @@ class Pool:
     def _environment(self, stack: BuiltStack) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "PYTEST_"))}
         cache = stack.overlay.parent.parent
-        return {
+        site = [str(stack.site)] if stack.site else []
+        environment = {
             **kept,
-            "PYTHONPATH": os.pathsep.join([str(stack.overlay), str(_code(cache))]),
+            "PYTHONPATH": os.pathsep.join([str(stack.overlay), *site, str(_code(cache))]),
             "PYTHONHASHSEED": "4242" if self._other_order else "0",
             "PYTHONUNBUFFERED": "1",
-            # Kept beside the overlays, which nobody writes to: compiling is half of an import's time.
-            "PYTHONPYCACHEPREFIX": str(cache / "bytecode"),
         }
+        if not site:
+            # Kept beside the overlays, which nobody writes to: compiling is half of an import's time. A bundle was
+            # compiled when it was unpacked, and the interpreter under it has its own.
+            environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
+        return environment
 
     def _imported(self, stack: BuiltStack, imported: Imported) -> None:
         if imported.seconds:

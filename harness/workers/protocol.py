@@ -63,6 +63,7 @@ class WorkerSpec:
     ready: str
     owner_pid: int
     reverse_imports: bool = False
+    deterministic: bool = True
 
     @classmethod
     def loads(cls, text: str) -> WorkerSpec:
@@ -98,6 +99,7 @@ class Request:
         probe: reference of the probe, see `Probe.reference`.
         folder: where the ranks put their observations (`rank0`, `rank1`, …) and output.
         perturbed: see `Run`.
+        devices: see `Run`.
     """
 
     probe: str
@@ -106,6 +108,12 @@ class Request:
     folder: str
     limits: Limits
     perturbed: int = 0
+    devices: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Request:
+        """The request whose `asdict` went through JSON."""
+        return cls(**{**raw, "limits": Limits(**raw["limits"]), "devices": tuple(raw["devices"])})
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,7 @@ class Imported:
         failed: module → why it cannot be imported in this stack.
         threads: native threads alive afterwards; one unless an import started some.
         late: modules that ranks had had to import themselves and that are preloaded now.
+        initialised_by: the module whose import initialised the CUDA driver, so that ranks are fresh processes.
     """
 
     seconds: float
@@ -150,6 +159,7 @@ class Imported:
     failed: Mapping[str, str]
     threads: int
     late: tuple[str, ...] = ()
+    initialised_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -187,7 +197,7 @@ def receive(connection: Connection) -> Any:
     if known is None:
         raise ValueError("not a message of this protocol")
     if known is Request:
-        raw["limits"] = Limits(**raw["limits"])
+        return Request.from_json(raw)
     if known is Reply:
         raw["ranks"] = tuple(RankReport(**rank) for rank in raw["ranks"])
         raw["imported"] = Imported(**raw["imported"]) if raw["imported"] else None

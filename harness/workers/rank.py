@@ -17,7 +17,6 @@ from harness.layouts import layout_named
 from harness.observe.codec import EncodingError, encode
 from harness.observe.evidence import EntryMonitor, alternatives, missing_fields, missing_functions, missing_tensors
 from harness.observe.exceptions import Roots, observe_exception
-from harness.observe.host import host_class
 from harness.observe.observation import Observation, entries_of, masks_of, save
 from harness.observe.run import Lane, Run, Unavailable
 from harness.probes.registry import Probe, ProbeError, find_probe
@@ -31,6 +30,10 @@ UNAVAILABLE_FILE = "unavailable.txt"
 
 STACKS_SIGNAL = signal.SIGUSR2
 """A rank that gets this prints the Python stacks of all its threads."""
+
+
+class DeviceFault(Exception):
+    """The device failed (out of memory, an illegal access): there is no observation."""
 
 
 def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str]) -> None:
@@ -61,7 +64,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     layout = layout_named(request.layout)
     scratch = Path(request.folder) / SCRATCH
     scratch.mkdir(exist_ok=True)
-    run = Run(lane, layout, rank, layout.world_size, scratch, perturbed=request.perturbed)
+    run = Run(lane, layout, rank, layout.world_size, scratch, perturbed=request.perturbed, devices=request.devices)
     before = set(sys.modules)
     names = [name for requirement in probe.evidence.enters for name in alternatives(requirement)]
     tree: Mapping[str, Any] | None = None
@@ -73,7 +76,9 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
             tree = probe.function(run, **request.parameters)
         except (Unavailable, ProbeError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever upstream raises is an observation
+        except Exception as error:
+            if fault := lane.fault_of(error):
+                raise DeviceFault(fault) from error
             exception = observe_exception(error, _roots(probe, overlay, scratch))
             traceback.print_exc()
         finally:
@@ -85,6 +90,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     if probe.one_stack and tree is not None and not missing:
         encoding = encode(tree["actual"])
         _save_expected(folder, tree["expected"])
+    lane_environment = lane.leave(run, raised=exception is not None)
     observation = Observation(
         tree=encoding.tree,
         tensors=entries_of(encoding),
@@ -98,8 +104,8 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
             "stand_ins": [asdict(entry) for entry in run.stand_ins],
             "set_by_hand": encode(run.set_by_hand).tree,
             "python": sys.version.split()[0],
-            "host": host_class(),
             "versions": dict(versions),
+            **lane_environment,
         },
         provenance=dict(run.provenance),
         seconds=seconds,

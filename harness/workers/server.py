@@ -59,8 +59,7 @@ def _raise_stopped(*_: Any) -> None:
 class _Server:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
-        self._overlay = Path(spec.overlay)
-        self._lane = lane_named(spec.lane)
+        self._lane = lane_named(spec.lane, deterministic=spec.deterministic)
         self._selector = selectors.DefaultSelector()
         self._cases: list[CaseRun] = []
         self._pending: list[tuple[Request, Connection]] = []
@@ -160,7 +159,7 @@ class _Server:
             self._start(request, connection, imported)
 
     def _start(self, request: Request, connection: Connection, imported: Imported | None) -> None:
-        case = CaseRun(request, connection, imported, self._lane, self._overlay, self._versions)
+        case = CaseRun(request, connection, imported, self._lane, self._spec, self._versions)
         case.start(self._close_in_child)
         for rank in case.ranks:
             self._watch(rank.output, partial(self._read, rank))
@@ -211,8 +210,9 @@ class _Server:
         if not asked and not late:
             return None
         started = time.perf_counter()
-        for name in [*sorted(asked, reverse=self._spec.reverse_imports), *sorted(late)]:
-            self._import(name)
+        with self._lane.importing():
+            for name in [*sorted(asked, reverse=self._spec.reverse_imports), *sorted(late)]:
+                self._import(name)
         self._preloaded |= asked
         self._wanted.clear()
         self._fault = misplaced_import(self._spec)
@@ -229,7 +229,9 @@ class _Server:
 
     def _imported(self, seconds: float, late: tuple[str, ...]) -> Imported:
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-        return Imported(seconds, len(sys.modules), dict(self._failed), threads, late)
+        return Imported(
+            seconds, len(sys.modules), dict(self._failed), threads, late, initialised_by=self._lane.initialised_by
+        )
 
 
 def _broken(fault: str, imported: Imported | None = None) -> Reply:

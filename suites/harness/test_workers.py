@@ -30,7 +30,7 @@ FAULTS = {
     "returns_a_lock": "the observation cannot be encoded: x is a _thread:lock",
     "returns_nothing": "no evidence on rank 0: returned no x",
     "forgets_upstream": "no evidence on rank 0: never entered toy:build",
-    "a_stand_in_breaks": "(in harness.workers.lanes:",
+    "a_stand_in_breaks": "(in harness.workers.lanes.local_spec:",
 }
 
 

@@ -1,44 +1,26 @@
-"""Lanes: where a case runs, and everything a lane must replace to run it there.
-
-A lane is asked four times, in this order:
-
-1. `prepare()` in the worker, before any upstream import,
-2. `warm()` in the worker, after the imports and before the first fork,
-3. `enter(run)` in the forked child, before the probe,
-4. `start_distributed(run)` and `force(run, config)` by a probe that needs process groups or builds a model.
-
-Whatever a lane puts in the place of a device call is listed in the run; whatever it forces in a config
-is a mask. This module and `transformer_engine` are the only ones that replace anything on behalf of a lane, so an
-exception whose innermost frame lies here is a fault of the harness, not an observation.
-
-A CUDA lane is one more class in `LANES`.
-"""
+"""The CPU lane: gloo between ranks, device calls answered for the CPU, fused kernels off."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import multiprocessing
 import os
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from harness.observe.host import host_class
 from harness.observe.run import Run, Unavailable
 from harness.workers import transformer_engine
+from harness.workers.lanes import checkpoints, gloo, local_spec
 
 _COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 
 
-_CHECKPOINT_WRITER = "megatron.core.dist_checkpointing.strategies.filesystem_async"
-
-_MANAGERS: list[Any] = []
-"""The worker's process for queues of checkpoint results, once it runs."""
-
-
-class UnknownLaneError(ValueError):
-    """A lane name that `LANES` does not hold."""
+_OVER_GLOO = {"batch_p2p_comm": False, "overlap_p2p_comm": True, "variable_seq_lengths": False}
+"""For interleaved pipeline stages. Two stages are each other's successor and predecessor, and gloo tells messages of
+one pair of ranks apart by their order alone; so the two directions need a group each, and shapes no messages."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +28,9 @@ class CpuLane:
     """No accelerator: gloo between ranks, device calls answered for the CPU, fused kernels off."""
 
     name: str = "cpu"
+    device: str = "cpu"
+    initialised_by: str | None = None
+    """No import can spoil a fork here."""
 
     def prepare(self) -> None:
         """Settle the environment and answer for Transformer Engine. Call it before any upstream import."""
@@ -59,20 +44,20 @@ class CpuLane:
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
         transformer_engine.install()
 
+    def importing(self) -> AbstractContextManager[None]:
+        """Around the imports: nothing to watch."""
+        return contextlib.nullcontext()
+
     def warm(self) -> None:
         """Do once what each child would otherwise do again. Works in a stack without torch or Megatron-Core."""
-        if _CHECKPOINT_WRITER in sys.modules and not _MANAGERS:
-            _MANAGERS.append(_warm_manager())
+        checkpoints.start_manager()
 
     def enter(self, run: Run) -> None:
         """Set up a forked child. Costs nothing where the worker has not imported torch."""
         transformer_engine.record(run)
         if "torch" in sys.modules:
             _answer_device_calls(run)
-        for manager in _MANAGERS:
-            # A queue for each rank, as upstream has it: ranks that shared one would get each other's results.
-            sys.modules[_CHECKPOINT_WRITER]._results_queue = manager.Queue()  # type: ignore[attr-defined]
-            run.stand_in(f"{_CHECKPOINT_WRITER}._results_queue", "a queue of the worker's manager", "a warm process")
+        checkpoints.give_queue(run)
 
     def start_distributed(self, run: Run) -> None:
         """Join the ranks of this case over gloo, through a file in the case's folder. A second call does nothing."""
@@ -90,106 +75,24 @@ class CpuLane:
             timeout=_COLLECTIVE_TIMEOUT,
         )
 
-    def force(self, run: Run, config: Any) -> None:
-        """Make a Megatron config runnable on the CPU; each field that changes, or could have, becomes a mask.
-
-        Fields the pin does not have are left alone.
+    def force(self, run: Run, config: Any, spec: str = local_spec.NAME) -> None:
+        """Make a Megatron config build the local layers, the only ones that run on the CPU.
 
         Raises:
             Unavailable: the config asks for something that has no CPU implementation at all.
         """
-        if getattr(config, "multi_latent_attention", False):
-            raise Unavailable("multi-latent attention needs Transformer Engine's attention; the cpu lane has none")
-        owner = type(config).__name__
-        for name, forced in _forced_fields(config).items():
-            if hasattr(config, name):
-                run.mask(f"{owner}.{name}", getattr(config, name), forced)
-                setattr(config, name, forced)
-        if getattr(config, "sequence_parallel", False):
-            _let_torch_norms_be_sequence_parallel(run)
+        if spec != local_spec.NAME:
+            raise Unavailable(f"the layers of spec {spec!r} run on a GPU: --lane cuda")
+        interleaved = getattr(config, "virtual_pipeline_model_parallel_size", None) is not None
+        local_spec.force_local_spec(run, config, **(_OVER_GLOO if interleaved else {}))
 
+    def leave(self, run: Run, *, raised: bool) -> dict[str, Any]:
+        """What the observation's environment says of this lane."""
+        return {"host": host_class()}
 
-def _warm_manager() -> Any:
-    """A manager process such as each save would start, which has imported what results are made of.
-
-    It imports torch and its checkpoint package when the first result arrives: seconds that no case should pay.
-    """
-    from torch.distributed.checkpoint.metadata import MetadataIndex
-    from torch.distributed.checkpoint.storage import WriteResult
-
-    manager = multiprocessing.get_context("spawn").Manager()
-    queue = manager.Queue()
-    queue.put([WriteResult(MetadataIndex("warm"), 0, None)])
-    queue.get()
-    return manager
-
-
-LANES = {lane.name: lane for lane in (CpuLane(),)}
-
-
-def lane_named(name: str) -> CpuLane:
-    """The lane called `name`.
-
-    Raises:
-        UnknownLaneError: with the names that exist.
-    """
-    try:
-        return LANES[name]
-    except KeyError:
-        raise UnknownLaneError(f"unknown lane {name!r}; known: {', '.join(LANES)}") from None
-
-
-def _forced_fields(config: Any) -> dict[str, Any]:
-    """What has no CPU implementation: fused kernels, and layers that need Transformer Engine."""
-    forced: dict[str, Any] = {
-        "gradient_accumulation_fusion": False,
-        "masked_softmax_fusion": False,
-        "apply_rope_fusion": False,
-        "persist_layer_norm": False,
-        "moe_permute_fusion": False,
-    }
-    if hasattr(config, "transformer_layer_spec"):
-        forced["transformer_layer_spec"] = _local_layer_spec(config.transformer_layer_spec)
-    return forced
-
-
-def _local_layer_spec(own: Any) -> Any:
-    """The provider's layer spec without Transformer Engine: its own function, where that one takes the choice."""
-    if isinstance(own, functools.partial) and "use_transformer_engine" in own.keywords:
-        return functools.partial(own.func, *own.args, **(own.keywords | {"use_transformer_engine": False}))
-    from megatron.bridge.models.gpt_provider import local_layer_spec
-
-    return local_layer_spec
-
-
-def _let_torch_norms_be_sequence_parallel(run: Run) -> None:
-    """Give the weights of torch's norms the flag that the fused norms, absent here, would set.
-
-    Megatron-Core refuses torch's norms under sequence parallelism because nothing else would sum their gradients over
-    tensor parallel ranks; the flag is what makes it do so. A second call does nothing.
-    """
-    from megatron.core.transformer import torch_norm
-
-    original = torch_norm.WrappedTorchNorm.__new__
-    if original.__module__ == __name__:
-        return
-
-    def flagged(cls: type, config: Any, *arguments: Any, **keywords: Any) -> Any:
-        own, config.sequence_parallel = config.sequence_parallel, False
-        try:
-            norm = original(cls, config, *arguments, **keywords)
-        finally:
-            config.sequence_parallel = own
-        for parameter in norm.parameters():
-            parameter.sequence_parallel = own
-        return norm
-
-    torch_norm.WrappedTorchNorm.__new__ = flagged
-    run.stand_in(
-        "megatron.core.transformer.torch_norm:WrappedTorchNorm",
-        f"{__name__}:{_let_torch_norms_be_sequence_parallel.__name__}",
-        "it refuses sequence parallelism; the fused norms that allow it are absent on this host",
-    )
+    def fault_of(self, error: Exception) -> str | None:
+        """None: every exception of upstream is an observation here."""
+        return None
 
 
 class _InOrder:
@@ -225,6 +128,9 @@ def _answer_device_calls(run: Run) -> None:
         owner: Any = sys.modules.get(".".join(path)) or getattr(sys.modules[".".join(path[:-1])], path[-1])
         setattr(owner, name, answer)
         run.stand_in(reference, f"{__name__}:{_device_answers.__name__}", "a device call, answered for the CPU")
+    for reference, answer in gloo.answers(torch).items():
+        setattr(torch.distributed, reference.rpartition(".")[2], answer)
+        run.stand_in(reference, f"{gloo.__name__}:answers", "gloo has no collective of unequal parts")
     _translate_calls(run)
 
 
