@@ -49,6 +49,14 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def gpu(session: nox.Session) -> None:
+    """Run suites/parity on the GPUs of this host, on an image's interpreter with `-- --base PYTHON` (suites/GPU.md)."""
+    _prepare(session)
+    named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
+    _end(_pytest(session, *([] if named else ["suites/parity"]), "--lane", "cuda", *session.posargs))
+
+
+@nox.session(python=PYTHON)
 def bench(session: nox.Session) -> None:
     """Measure what comparing tensors costs, as ratios within one run; `-- --gigabytes 4` for two large observations."""
     _prepare(session)

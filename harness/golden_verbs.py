@@ -10,6 +10,7 @@ import getpass
 import importlib.metadata
 import os
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from harness.layouts import layout_named
 from harness.observe import Observation
 from harness.observe.observation import load
 from harness.report import Records, latest_cases
+from harness.schedule import LaneChoice
 from harness.stacks import BuiltStack
 from harness.workers.pool import Pool
 from harness.workers.protocol import Limits, Request, hand_over
@@ -38,6 +40,13 @@ class State:
     case: str
     kind: str
     differences: tuple[Difference, ...] = ()
+
+
+def lane_of(run: Path) -> LaneChoice:
+    """The lane that a run was on."""
+    started = next(Records(run).read("run_started"), {})
+    raw = started.get("lane", {})
+    return LaneChoice(**{**raw, "gpus": tuple(raw.get("gpus", ()))})
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class GoldenDesk:
         started = next(Records(self.run).read("run_started"))
         if started["old"]["key"] != stack.key:
             raise GoldenError(f"{self.run.name} ran on another {stack.name}; give the same options, or run again")
-        second = _SecondWorker(stack, self.run / "second")
+        second = _SecondWorker(stack, self.run / "second", lane_of(self.run))
         try:
             progress(f"importing {stack.name} once more, in another order …")
             return [self._accept_one(record, why, stack, second, progress) for record in records]
@@ -168,10 +177,11 @@ class GoldenDesk:
 class _SecondWorker:
     """A worker of the same stack with another hash seed and import order."""
 
-    def __init__(self, stack: BuiltStack, folder: Path) -> None:
+    def __init__(self, stack: BuiltStack, folder: Path, lane: LaneChoice) -> None:
         self._stack = stack
         self._folder = folder
-        self._pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None, other_order=True)
+        self._lane = lane
+        self._pool = Pool(folder / "workers", lane.name, os.getpid(), lambda *_: None, other_order=True)
 
     def run(self, record: Recorded) -> list[Observation]:
         case = _case(record)
@@ -185,9 +195,11 @@ class _SecondWorker:
         return self._ranks(case, folder)
 
     def _ranks(self, case: Case, folder: Path) -> list[Observation]:
-        reply = self._pool.run(
-            self._stack, Request(case.probe.reference, dict(case.parameters), case.layout, str(folder), Limits())
+        devices = self._lane.gpus[: self._lane.needed(case.layout)]
+        request = Request(
+            case.probe.reference, dict(case.parameters), case.layout, str(folder), Limits(), devices=devices
         )
+        reply = self._pool.run(self._stack, request)
         fault = next((rank.fault for rank in reply.ranks if rank.fault), None)
         if fault:
             raise GoldenError(f"{case.id} {fault} when it ran once more; nothing written")
@@ -217,5 +229,14 @@ def _provenance(record: Recorded, ranks: Sequence[Observation], stack: BuiltStac
         "layout": record["layout"],
         "lane": record["lane"],
         "host": dict(host_class(ranks[0])),
-        "harness": importlib.metadata.version("parity-harness"),
+        "harness": _own_version(),
     }
+
+
+def _own_version() -> str:
+    """The harness's version; a checkout that a bundle runs is not installed, and has only its `pyproject.toml`."""
+    try:
+        return importlib.metadata.version("parity-harness")
+    except importlib.metadata.PackageNotFoundError:
+        project = Path(__file__).resolve().parents[1] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])

@@ -6,7 +6,7 @@ The run's main process owns the stack workers. Under pytest-xdist every process 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,13 @@ from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
 from harness.report import Records, latest_cases, print_run
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
+from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection
 from harness.stacks import StackError
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
+
+LANES = ("cpu", "cuda")
 
 _FIXTURES = frozenset({"parity", "consistency"})
 _ENVIRONMENT_FAILED = "environment_failed"
@@ -46,7 +49,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             help=f"override a pin of {side} for this run: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION",
         )
     group.addoption("--base", metavar="PYTHON", help="`current` or an interpreter to use instead of the locked base")
+    group.addoption("--bundle", metavar="DIR", help="take both stacks from this bundle, see `parity bundle`")
     group.addoption("--clone", action="append", default=[], metavar="NAME=DIR", help="local clone for git pins of NAME")
+    group.addoption(
+        "--lane", default="cpu", metavar="LANE", help="cpu (default), or cuda: NCCL on the GPUs of this host"
+    )
+    group.addoption("--gpus", metavar="IDS", help="which GPUs of this host, as nvidia-smi counts them (default: all)")
+    group.addoption(
+        "--nondeterministic", action="store_true", help="cuda lane with production settings; the noise floor judges"
+    )
     group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
     group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
     group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
@@ -85,7 +96,8 @@ class ParityPlugin:
     @cached_property
     def _selection(self) -> Selection:
         option = self._config.option
-        return Selection(option.old, option.new, option.pin, option.old_pin, option.new_pin, option.base, option.clone)
+        pins = (option.pin, option.old_pin, option.new_pin)
+        return Selection(option.old, option.new, *pins, option.base, option.clone, option.bundle)
 
     @cached_property
     def roles(self) -> tuple[str, ...]:
@@ -102,8 +114,9 @@ class ParityPlugin:
         selection = self._selection
         try:
             ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared"))
+            lane = choose_lane(option.lane, option.gpus, deterministic=not option.nondeterministic)
             sides = selection.build(self._progress)
-        except LedgerError as error:
+        except (LedgerError, LaneError) as error:
             self._give_up(str(error), 2)
         except StackError as error:
             self._give_up(str(error), error.exit_code)
@@ -114,13 +127,19 @@ class ParityPlugin:
             ledger,
             owner,
             Limits(seconds=option.case_seconds),
-            goldens=GoldenStore(self._config.rootpath / "golden" / "cpu"),
+            goldens=self._goldens(lane),
             golden_only=option.golden_only,
+            lane=lane,
         )
         if self._owns:
             selected = {"options": asdict(selection), "filters": self._filters()}
+            selected["lane"] = asdict(lane)
             runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new), **selected})
         return runner
+
+    def _goldens(self, lane: LaneChoice) -> GoldenStore | None:
+        """The goldens of a lane; what is not repeatable has none."""
+        return GoldenStore(self._config.rootpath / "golden" / lane.golden_folder) if lane.deterministic else None
 
     def claim(self, case: str, test: str) -> None:
         """Give a case to one test: two would overwrite each other's observations."""
@@ -237,7 +256,7 @@ class ParityPlugin:
         if "runner" in self.__dict__:
             self.runner.stop()
         else:
-            Pool(self.folder / "workers", "cpu", os.getpid(), Records(self.folder).write).stop()
+            Pool(self.folder / "workers", self._config.option.lane, os.getpid(), Records(self.folder).write).stop()
 
     def _progress(self, line: str) -> None:
         Records(self.folder).write("progress", {"line": line})
@@ -260,6 +279,11 @@ class Parity:
         self._plugin = plugin
         self._request = request
 
+    @property
+    def lane(self) -> str:
+        """The run's lane, `cpu` or `cuda`."""
+        return str(self._request.config.option.lane)
+
     def __call__(
         self,
         probe: str,
@@ -270,6 +294,7 @@ class Parity:
         written_by: str = OWN,
         written_layout: str | None = None,
         expects: Expectation | None = None,
+        lanes: Sequence[str] = LANES,
         **parameters: Any,
     ) -> None:
         """Run `probe` with `parameters` under `layout` on both sides.
@@ -282,21 +307,27 @@ class Parity:
                 name of a stack.
             written_layout: the layout in which they are written, where it is another.
             expects: an exception both sides must raise exactly, for a case that neither pin can run.
+            lanes: the lanes this case can run on; on another it is `not_run`.
         """
         try:
             case = make_case(
                 probe,
                 parameters,
-                layout=new_layout or layout,
-                old_layout=old_layout or layout,
+                self.lane,
+                new_layout or layout,
+                old_layout or layout,
                 written_by=written_by,
                 written_layout=written_layout,
             )
         except (ProbeError, UnknownLayoutError) as error:
             pytest.fail(str(error), pytrace=False)
         self._plugin.claim(case.id, self._request.node.nodeid)
+        runner = self._plugin.runner
         try:
-            outcome = self._plugin.runner.run(case, expects)
+            if self.lane in lanes:
+                outcome = runner.run(case, expects)
+            else:
+                outcome = runner.not_run(case, f"needs the {' or '.join(lanes)} lane (--lane {lanes[0]})")
         except StackError as error:
             pytest.fail(str(error), pytrace=False)
         _settle(self._request, outcome)

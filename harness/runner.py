@@ -22,6 +22,7 @@ from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
 from harness.probes import ProbeError
 from harness.report.records import Records
+from harness.schedule import LaneChoice, Schedule, ScheduleStopped, TooFewError
 from harness.stacks import BuiltStack, StackUsageError
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import EXPECTED, Limits, Reply, Request, hand_over
@@ -29,6 +30,8 @@ from harness.workers.protocol import EXPECTED, Limits, Reply, Request, hand_over
 _OUTPUT_LINES = 15
 _DIFFERENCE_LINES = 30
 _TENSOR_RECORDS = 20
+_SIDES_AT_ONCE = 3
+"""Old, new, and old once more: as many as are ever asked for together; the schedule says which run at once."""
 _REPEATS = 2
 """How often the old side runs again where a tensor differs; with the first run that is three (A/A)."""
 _PERTURBED = (1, 2, 4)
@@ -178,6 +181,7 @@ class Runner:
         *,
         goldens: GoldenStore | None = None,
         golden_only: bool = False,
+        lane: LaneChoice | None = None,
     ) -> None:
         self.sides = sides
         self.records = Records(folder)
@@ -186,13 +190,32 @@ class Runner:
         self._limits = limits or Limits()
         self._goldens = goldens
         self._golden_only = golden_only
-        self._pool = Pool(folder / "workers", "cpu", owner_pid, self.records.write)
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="side")
+        self.lane = lane or LaneChoice()
+        self._schedule = Schedule(folder, self.lane.places)
+        self._pool = Pool(
+            folder / "workers", self.lane.name, owner_pid, self.records.write, deterministic=self.lane.deterministic
+        )
+        self._threads = ThreadPoolExecutor(max_workers=_SIDES_AT_ONCE, thread_name_prefix="side")
 
     @property
     def _stacks(self) -> dict[str, BuiltStack]:
         both = {"old": self.sides.old, "new": self.sides.new}
         return {"new": both["new"]} if self._golden_only else both
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether the old side always runs twice (A/A): where that the same comes out is a claim, not a given."""
+        return self.lane.name == "cuda" and not self._golden_only
+
+    def not_run(self, case: Case, reason: str) -> Outcome:
+        """Record that a case cannot run here, without trying."""
+        outcome = Outcome(case, Judged(Verdict.NOT_RUN, reason), {}, 0.0, self._options)
+        self.records.write("case", _case_record(outcome))
+        return outcome
+
+    @property
+    def _options(self) -> str:
+        return " ".join(filter(None, [self.sides.options, self.lane.options]))
 
     def preload(self, probes: tuple[str, ...], progress: Callable[[str], None]) -> None:
         """Import both stacks at the same time, before the first case.
@@ -220,9 +243,15 @@ class Runner:
             name: self._threads.submit(self._side, name, stack, case, limits, reads=written.get(name))
             for name, stack in self._stacks.items()
         }
+        again = None
+        if self._repeats:
+            run = partial(self._side, "old-again", self.sides.old, case, limits, reads=written.get("old"))
+            again = self._threads.submit(run)
         sides = {name: job.result() for name, job in jobs.items()}
         judged = self._judged(case, sides, expects, limits)
-        outcome = Outcome(case, judged, sides, time.monotonic() - started, self.sides.options)
+        if again:
+            judged = _with_repeat(judged, sides["old"], again.result())
+        outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options)
         self.records.write("case", _case_record(outcome))
         return outcome
 
@@ -251,6 +280,7 @@ class Runner:
 
     def stop(self) -> None:
         """End the workers of the whole run; only its owner does this."""
+        self._schedule.stop()
         self._pool.stop()
         self.close()
 
@@ -319,8 +349,12 @@ class Runner:
                 return replace(ended, name=name, stack=stack.name, versions=versions, layout=layout, reads=reads)
             hand_over(folder.parent / reads.name, folder)
         try:
-            reply = self._pool.run(stack, request)
-        except WorkerLost as error:
+            with self._schedule.hold(self.lane.needed(layout)) as places:
+                devices = places if self.lane.gpus else ()
+                reply = self._pool.run(stack, replace(request, devices=devices))
+        except TooFewError as error:
+            return Side(name, stack.name, versions, unavailable=str(error), layout=layout, reads=reads)
+        except (WorkerLost, ScheduleStopped) as error:
             return Side(name, stack.name, versions, fault=str(error), layout=layout, reads=reads)
         output = "".join(rank.output for rank in reply.ranks)
         side = Side(name, stack.name, versions, output=output, seconds=reply.seconds, layout=layout, reads=reads)
@@ -368,6 +402,25 @@ def _without_files(writer: Side) -> Side | None:
     return writer if writer.exception or writer.unavailable else None
 
 
+def _with_repeat(judged: Judged, old: Side, again: Side) -> Judged:
+    """The verdict, with a word on what the old side gave when it ran once more, where that is something else."""
+    if old.fault or old.unavailable or not old.ranks:
+        return judged
+    if again.fault or len(again.ranks) != len(old.ranks):
+        told = f"old once more: {again.fault or again.unavailable or 'another number of ranks'}"
+        return replace(judged, why=f"{judged.why}; {told}".lstrip("; "))
+    unequal = {
+        name
+        for first, second in zip(old.ranks, again.ranks, strict=True)
+        for name in first.tensors.keys() | second.tensors.keys()
+        if first.tensors.get(name) != second.tensors.get(name)
+    }
+    if not unequal:
+        return judged
+    told = f"old once more differs in {len(unequal)} tensors, {min(unequal)} among them"
+    return replace(judged, why=f"{judged.why}; {told}".lstrip("; "))
+
+
 def _typed(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -412,7 +465,7 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         "divergence": asdict(judged.divergence) if judged.divergence else None,
         "slug": outcome.case.slug,
         "sides": [_side_record(side) for side in outcome.sides.values()],
-        "evidence": all(_proven(side.ranks) for side in outcome.sides.values()),
+        "evidence": bool(outcome.sides) and all(_proven(side.ranks) for side in outcome.sides.values()),
         "host": os.uname().nodename,
     }
 
@@ -429,6 +482,9 @@ def _side_record(side: Side) -> Mapping[str, Any]:
         "entered": [asdict(entry) for entry in first.entered] if first else [],
         "stand_ins": first.environment["stand_ins"] if first else [],
         "set_by_hand": first.environment["set_by_hand"] if first else {},
+        "host": first.environment["host"] if first else {},
+        "settings": first.environment.get("settings", {}) if first else {},
+        "gpu_memory": [rank.environment["gpu_memory"] for rank in side.ranks if "gpu_memory" in rank.environment],
         "provenance": dict(first.provenance) if first else {},
         "output": side.output[-4000:],
         "reads": _side_record(side.reads) if side.reads else None,
