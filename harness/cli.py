@@ -19,15 +19,18 @@ from rich.markup import escape
 
 from harness.cases import OWN, make_case, make_check
 from harness.compare import LedgerError, Verdict, load_ledger
-from harness.golden_verbs import GoldenDesk
+from harness.doctor import examine
+from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import GoldenError, GoldenStore
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
 from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
+from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection, settings_with
 from harness.stacks import StackError, build, load_settings
+from harness.stacks import bundle as bundles
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
@@ -62,6 +65,12 @@ Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in
 Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
 WrittenBy = Annotated[str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")]
 WrittenLayout = Annotated[str | None, typer.Option(help="Layout in which they are written.")]
+Bundle = Annotated[str | None, typer.Option(help="Take the stacks from this bundle, see `parity bundle`.")]
+Lane = Annotated[str, typer.Option(help="`cpu`, or `cuda`: NCCL on the GPUs of this host.")]
+Gpus = Annotated[str | None, typer.Option(metavar="IDS", help="Which GPUs, as nvidia-smi counts them (default: all).")]
+Nondeterministic = Annotated[
+    bool, typer.Option("--nondeterministic", help="The cuda lane with production settings; the noise floor judges.")
+]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 
@@ -71,7 +80,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
-    except (ProbeError, UnknownLayoutError, LedgerError, RecordsError, GoldenError) as error:
+    except (ProbeError, UnknownLayoutError, LedgerError, RecordsError, GoldenError, LaneError) as error:
         _fail(str(error), USAGE)
     except StackError as error:
         _fail(str(error), error.exit_code)
@@ -107,6 +116,10 @@ def compare(
     new_pin: NewPins = None,
     base: Base = None,
     clone: Clones = None,
+    bundle: Bundle = None,
+    lane: Lane = "cpu",
+    gpus: Gpus = None,
+    nondeterministic: Nondeterministic = False,
     seconds: Annotated[float, typer.Option(help="Time limit of the case on one side.")] = Limits().seconds,
 ) -> None:
     """Run one case on both sides and print its verdict and differences.
@@ -118,12 +131,15 @@ def compare(
     case = make_case(
         probe,
         _parameters(parameters or []),
-        layout=new_layout or layout,
-        old_layout=old_layout or layout,
+        lane,
+        new_layout or layout,
+        old_layout or layout,
         written_by=written_by,
         written_layout=written_layout,
     )
-    runner = _runner(Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or ()), seconds)
+    chosen = choose_lane(lane, gpus, deterministic=not nondeterministic)
+    selection = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle)
+    runner = _runner(selection, seconds, chosen)
     try:
         _progress("importing both stacks …")
         runner.preload((case.probe.reference,), _progress)
@@ -218,6 +234,47 @@ def stacks_build(names: Names, base: Base = None, clone: Clones = None) -> None:
         console.print(f"{escape(name)}: {built.overlay}", soft_wrap=True)
 
 
+@app.command()
+def doctor(base: Base = None, bundle: Bundle = None) -> None:
+    """Say what this host has and lacks, and what each suite can run here; exit status 1 where something is amiss."""
+    findings = examine(load_settings(), base, Path(bundle) if bundle else None)
+    for finding in findings:
+        mark = {True: "[green]✓[/]", False: "[red]✗[/]", None: " "}[finding.ok]
+        console.print(f"{mark} {escape(finding.about):24} {escape(finding.told)}", soft_wrap=True)
+    raise typer.Exit(int(any(finding.ok is False for finding in findings)))
+
+
+@app.command()
+def bundle(
+    names: Names,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the bundle.")],
+    for_python: Annotated[str, typer.Option(help="MAJOR.MINOR of the other host's interpreter.")] = "3.12",
+    have: Annotated[
+        Path | None, typer.Option(help="A requirement file: what the other host's interpreter has already.")
+    ] = None,
+    wheel: Annotated[list[Path] | None, typer.Option(help="A wheel to add, e.g. Transformer Engine's.")] = None,
+    max_part: Annotated[str, typer.Option(help="Largest size of one file of the bundle.")] = "2G",
+    gpu: Annotated[
+        int | None, typer.Option(help="Keep GPU code of this architecture alone in added wheels: 90 for sm_90.")
+    ] = None,
+    base: Base = None,
+    clone: Clones = None,
+) -> None:
+    """Write what stacks need beyond another host's interpreter, for a host without a network.
+
+    There, `--bundle DIR` of `parity compare` and of pytest uses it, every hash verified.
+
+    Example: parity bundle verl-0.7.1 verl-0.8.0 -o bundle --have have.txt --max-part 58M
+    """
+    settings = settings_with(clone)
+    stacks = [build(settings.stack(name), settings, base=base, progress=_progress) for name in names]
+    lacking = bundles.names_in(have) if have else frozenset()
+    plan = bundles.BundlePlan(stacks, for_python, lacking, wheel or [], bundles.parse_size(max_part), gpu)
+    manifest = bundles.write(plan, output, settings, _progress)
+    for part in manifest["parts"]:
+        console.print(f"{output / part['file']}: {part['size'] / 1e6:.1f} MB", soft_wrap=True)
+
+
 @stacks_app.command("check")
 def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
     """Import the whole closure of stacks in a worker, and say in one line what is missing."""
@@ -268,6 +325,7 @@ def golden_new(
     old: Old = None,
     base: Base = None,
     clone: Clones = None,
+    bundle: Bundle = None,
 ) -> None:
     """Record goldens for cases of the latest run that have none yet."""
     desk = _desk(run)
@@ -275,7 +333,7 @@ def golden_new(
     taken = [case for case in cases or [] if case not in missing]
     if taken:
         raise GoldenError(f"{taken[0]} has a golden already, or no observation; see `parity golden status`")
-    _accept(desk, cases or missing, "first recording", Selection(old=old, base=base, clones=clone or ()))
+    _accept(desk, cases or missing, "first recording", Selection(old=old, base=base, clones=clone or (), bundle=bundle))
 
 
 @golden_app.command("accept")
@@ -286,11 +344,12 @@ def golden_accept(
     old: Old = None,
     base: Base = None,
     clone: Clones = None,
+    bundle: Bundle = None,
 ) -> None:
     """Write the goldens of the named cases from the latest run's old side."""
     if not why.strip():
         raise GoldenError("--why must say why")
-    _accept(_desk(run), cases, why, Selection(old=old, base=base, clones=clone or ()))
+    _accept(_desk(run), cases, why, Selection(old=old, base=base, clones=clone or (), bundle=bundle))
 
 
 @golden_app.command("prune")
@@ -301,7 +360,8 @@ def golden_prune(run: RunFolder = None) -> None:
 
 
 def _desk(run: Path | None) -> GoldenDesk:
-    return GoldenDesk(run or _latest_run(), GoldenStore(load_settings().root / "golden" / "cpu"))
+    folder = run or _latest_run()
+    return GoldenDesk(folder, GoldenStore(load_settings().root / "golden" / lane_of(folder).golden_folder))
 
 
 def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) -> None:
@@ -312,11 +372,11 @@ def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) 
     console.print(f"{len(cases)} golden(s) written")
 
 
-def _runner(selection: Selection, seconds: float) -> Runner:
+def _runner(selection: Selection, seconds: float, lane: LaneChoice | None = None) -> Runner:
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared")
     sides = selection.build(_progress)
-    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds))
+    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds), lane=lane)
 
 
 def _self_consistency_suite(selection: Selection, seconds: float) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.runner import ROLES, Sides
-from harness.stacks import BuiltStack, Settings, build, load_settings, parse_clone
+from harness.stacks import BuiltStack, Settings, build, load_settings, parse_clone, use_bundle
 
 Progress = Callable[[str], None]
 
@@ -34,6 +34,7 @@ class Selection:
         new_pins: overrides for the new side only.
         base: `current`, a path to an interpreter, or None for the locked base.
         clones: `DISTRIBUTION=PATH`, local clones to use in place of URLs.
+        bundle: folder of a bundle to take both stacks from, on a host without a network.
         root: folder of the `pyproject.toml` to read; None to look upwards from the working folder.
     """
 
@@ -44,12 +45,13 @@ class Selection:
     new_pins: Sequence[str] = field(default=())
     base: str | None = None
     clones: Sequence[str] = field(default=())
+    bundle: str | None = None
     root: Path | None = None
 
     @property
     def options(self) -> str:
         """The options as one would type them again."""
-        pairs = [("--old", self.old), ("--new", self.new), ("--base", self.base)]
+        pairs = [("--old", self.old), ("--new", self.new), ("--base", self.base), ("--bundle", self.bundle)]
         lists = [
             ("--pin", self.pins),
             ("--old-pin", self.old_pins),
@@ -106,4 +108,7 @@ class Selection:
         return self._build_named(name, pins, settings, progress)
 
     def _build_named(self, name: str, pins: Sequence[str], settings: Settings, progress: Progress) -> BuiltStack:
-        return build(settings.stack(name, pins), settings, base=self.base, progress=progress)
+        stack = settings.stack(name, pins)
+        if self.bundle is not None:
+            return use_bundle(Path(self.bundle), stack, settings, base=self.base, progress=progress)
+        return build(stack, settings, base=self.base, progress=progress)

@@ -1,6 +1,7 @@
 """Stacks: from the pins of `[tool.parity]` to an interpreter that can run them."""
 
 from harness.stacks.build import BuiltStack, build
+from harness.stacks.bundle import use as use_bundle
 from harness.stacks.errors import StackError, StackUsageError
 from harness.stacks.pins import BuiltPin, GitPin, PathPin, Pin, ReleasePin, parse_override
 from harness.stacks.settings import Settings, Stack, load_settings, parse_clone
@@ -20,4 +21,5 @@ __all__ = [
     "load_settings",
     "parse_clone",
     "parse_override",
+    "use_bundle",
 ]

@@ -18,7 +18,7 @@ class BuiltStack:
     """A stack that can run: start `python` with PYTHONPATH beginning at `overlay`.
 
     `key` names the overlay and changes with any pin; `base_key` changes with the base environment; `pins` are in the
-    order of their names.
+    order of their names. `site`, of a bundle, holds what the interpreter lacks; it comes after the overlay.
     """
 
     name: str
@@ -27,6 +27,7 @@ class BuiltStack:
     key: str
     pins: tuple[BuiltPin, ...]
     base_key: str = ""
+    site: Path | None = None
 
 
 def build(stack: Stack, settings: Settings, *, base: str | None = None, progress: Callable[[str], None]) -> BuiltStack:

@@ -8,8 +8,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from harness.stacks.cache import Progress
 from harness.stacks.errors import StackError
 
@@ -109,8 +107,10 @@ def nearest_releases(distribution: str, version: str, *, python: Path, cwd: Path
 def executable() -> str:
     """Return the path of uv: the one installed with this project, else the one on PATH. Raises StackError."""
     try:
+        from uv import find_uv_bin  # a host that runs a bundle has no use for it
+
         return find_uv_bin()
-    except FileNotFoundError:
+    except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
     if found is None:
         raise StackError("uv is not installed; it builds the environments. Run: python -m pip install uv")
