@@ -21,11 +21,17 @@ def comparable_hooks(old: Ranks, new: Ranks) -> tuple[dict[str, str], dict[str, 
     return _of_both(old, new, ours, theirs)
 
 
-def moved(old: Ranks, new: Ranks) -> list[Difference]:
-    """Hooks that come from another module on the new side, and what the harness put in or set on one side only."""
+def moved(old: Ranks, new: Ranks, *, one_layout: bool = True) -> list[Difference]:
+    """Hooks that come from another module on the new side, and what the harness put in or set on one side only.
+
+    Args:
+        one_layout: False for sides in two layouts, one of which may need something in its place that the other doesn't.
+    """
     ours, theirs = comparable_hooks(old, new)
     hooks = [replace(item, path=f"{PROVENANCE}{item.path}") for item in tree_differences(ours, theirs)]
-    return hooks + tree_differences(*_of_both(old, new, _interventions(old), _interventions(new)))
+    put_in, theirs_put_in = _of_both(old, new, _interventions(old), _interventions(new))
+    found = tree_differences(put_in, theirs_put_in)
+    return hooks + [item for item in found if one_layout or item.kind == "changed"]
 
 
 def _of_both(

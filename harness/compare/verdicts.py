@@ -178,7 +178,7 @@ def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation
         [change for change in changes if _could_be_seen(change, old, new)],
         masked=masked_differences(old.ranks, new.ranks),
         noise=_noise(tensors),
-        moved=moved(old.ranks, new.ranks),
+        moved=moved(old.ranks, new.ranks, one_layout=old.layout == new.layout),
         tensors=tensors,
     )
     return _with_divergence(judged, old, new)

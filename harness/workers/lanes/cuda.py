@@ -122,8 +122,8 @@ class CudaLane:
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found < run.world_size:
             raise Unavailable(f"{run.world_size} rank(s) need as many GPUs; torch {torch.__version__} sees {found}")
+        torch.cuda.init()
         torch.cuda.set_device(run.rank)
-        torch.cuda.reset_peak_memory_stats()
         if self.deterministic:
             # Where there is no deterministic kernel torch warns instead of raising, and the observation lists it.
             torch.use_deterministic_algorithms(True, warn_only=True)

@@ -80,8 +80,11 @@ def _nvml_driver() -> str:
 
 
 def _cublas_version(cuda: str) -> str:
-    """The version of the cuBLAS that torch has loaded."""
-    library = ctypes.CDLL(f"libcublas.so.{cuda.partition('.')[0]}")
+    """The version of the cuBLAS that torch has loaded; `unknown` where it has none under the usual name."""
+    try:
+        library = ctypes.CDLL(f"libcublas.so.{cuda.partition('.')[0]}")
+    except OSError:
+        return "unknown"
     parts = []
     for part in range(_CUBLAS_VERSION_PARTS):
         value = ctypes.c_int()
