@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,17 @@ class Case:
         """The layout of `old` or `new`."""
         return self.old_layout if side == "old" and self.old_layout is not None else self.layout
 
+    @property
+    def command(self) -> str:
+        """The command that runs this case alone, on the default stacks."""
+        given = [f"{name}={_typed(value)}" for name, value in self.parameters.items()]
+        layout = ["--layout", self.layout] if self.layout != "single" else []
+        if self.old_layout is not None:
+            layout = ["--old-layout", self.old_layout, "--new-layout", self.layout]
+        for name, value in self.written.items():
+            layout += [f"--{name.replace('_', '-')}", value]
+        return shlex.join(["parity", "compare", self.probe.reference, *given, *layout])
+
     def _is_key(self, name: str) -> bool:
         return bool(self.probe.parameters[name].default == "absent")
 
@@ -142,6 +154,10 @@ def make_check(
     if not case.probe.one_stack:
         raise ProbeError(f"probe {case.probe.name} checks nothing within one stack; `parity compare` compares two")
     return case
+
+
+def _typed(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _part(name: str, value: Any, named: bool) -> str:

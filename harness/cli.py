@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -21,14 +22,14 @@ from harness.cases import OWN, make_case, make_check
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.doctor import examine
 from harness.golden_verbs import GoldenDesk, lane_of
-from harness.goldens import GoldenError, GoldenStore
+from harness.goldens import Golden, GoldenError
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
 from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
-from harness.selection import Selection, settings_with
+from harness.selection import Selection, goldens_of, settings_with
 from harness.stacks import StackError, build, load_settings
 from harness.stacks import bundle as bundles
 from harness.workers.pool import Pool, WorkerLost
@@ -53,6 +54,7 @@ USAGE, ENVIRONMENT = 2, 3
 
 Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of [tool.parity]).")]
 New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of [tool.parity]).")]
+RunOld = Annotated[str | None, typer.Option("--old", help="Stack of the old side (default: the run's).")]
 Pins = Annotated[
     list[str] | None,
     typer.Option(
@@ -71,6 +73,7 @@ Gpus = Annotated[str | None, typer.Option(metavar="IDS", help="Which GPUs, as nv
 Nondeterministic = Annotated[
     bool, typer.Option("--nondeterministic", help="The cuda lane with production settings; the noise floor judges.")
 ]
+GoldenOnly = Annotated[bool, typer.Option("--golden-only", help="Do not run the old side: its goldens stand in.")]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 
@@ -120,9 +123,10 @@ def compare(
     lane: Lane = "cpu",
     gpus: Gpus = None,
     nondeterministic: Nondeterministic = False,
+    golden_only: GoldenOnly = False,
     seconds: Annotated[float, typer.Option(help="Time limit of the case on one side.")] = Limits().seconds,
 ) -> None:
-    """Run one case on both sides and print its verdict and differences.
+    """Run one case on both sides, or on the new one against a golden, and print its verdict and differences.
 
     Values are JSON where they can be (`true`, `2`, `{"a": 1}`) and text otherwise.
 
@@ -138,10 +142,12 @@ def compare(
         written_layout=written_layout,
     )
     chosen = choose_lane(lane, gpus, deterministic=not nondeterministic)
-    selection = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle)
+    selection = Selection(
+        old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle, golden_only, lane=chosen
+    )
     runner = _runner(selection, seconds, chosen)
     try:
-        _progress("importing both stacks …")
+        runner.start(asdict(selection), ["compare"])
         runner.preload((case.probe.reference,), _progress)
         outcome = runner.run(case)
     finally:
@@ -322,7 +328,7 @@ def golden_new(
         list[str] | None, typer.Argument(metavar="[CASE]…", help="Cases (default: all without one).")
     ] = None,
     run: RunFolder = None,
-    old: Old = None,
+    old: RunOld = None,
     base: Base = None,
     clone: Clones = None,
     bundle: Bundle = None,
@@ -333,7 +339,8 @@ def golden_new(
     taken = [case for case in cases or [] if case not in missing]
     if taken:
         raise GoldenError(f"{taken[0]} has a golden already, or no observation; see `parity golden status`")
-    _accept(desk, cases or missing, "first recording", Selection(old=old, base=base, clones=clone or (), bundle=bundle))
+    selection = Selection(old=old or _old_stack(desk.run), base=base, clones=clone or (), bundle=bundle)
+    _accept(desk, cases or missing, "first recording", selection)
 
 
 @golden_app.command("accept")
@@ -341,7 +348,7 @@ def golden_accept(
     cases: Annotated[list[str], typer.Argument(metavar="CASE…", help="Exactly these are written.")],
     why: Annotated[str, typer.Option(help="Why the change is accepted; kept in the golden's history.")],
     run: RunFolder = None,
-    old: Old = None,
+    old: RunOld = None,
     base: Base = None,
     clone: Clones = None,
     bundle: Bundle = None,
@@ -349,7 +356,9 @@ def golden_accept(
     """Write the goldens of the named cases from the latest run's old side."""
     if not why.strip():
         raise GoldenError("--why must say why")
-    _accept(_desk(run), cases, why, Selection(old=old, base=base, clones=clone or (), bundle=bundle))
+    desk = _desk(run)
+    selection = Selection(old=old or _old_stack(desk.run), base=base, clones=clone or (), bundle=bundle)
+    _accept(desk, cases, why, selection)
 
 
 @golden_app.command("prune")
@@ -360,8 +369,13 @@ def golden_prune(run: RunFolder = None) -> None:
 
 
 def _desk(run: Path | None) -> GoldenDesk:
+    """The goldens of the stack that was the old side of a run, on its lane."""
     folder = run or _latest_run()
-    return GoldenDesk(folder, GoldenStore(load_settings().root / "golden" / lane_of(folder).golden_folder))
+    return GoldenDesk(folder, goldens_of(_old_stack(folder), load_settings(), lane_of(folder)))
+
+
+def _old_stack(run: Path) -> str:
+    return str(Records(run).start["old"]["name"])
 
 
 def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) -> None:
@@ -437,9 +451,18 @@ def _print_outcome(outcome: Outcome, records: Records) -> None:
         console.print(f"  ~ masked {escape(str(mask))}", soft_wrap=True)
     if judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE):
         console.print(escape(outcome.message), soft_wrap=True)
+    if outcome.golden:
+        _print_golden(outcome.golden)
     for side in outcome.sides.values():
         console.print(f"  {side.name}: {escape(side.stack)} in {side.seconds:.2f} s", style="dim")
     console.print(f"records: {records.file}", soft_wrap=True)
+
+
+def _print_golden(golden: Golden) -> None:
+    recorded, accepted = golden.provenance, golden.history[-1]
+    console.print(
+        f"  old: golden of {recorded['stack']}, {accepted['when']} ({accepted['why']})", style="dim", markup=False
+    )
 
 
 def _latest_run() -> Path:

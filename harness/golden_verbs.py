@@ -24,7 +24,7 @@ from harness.observe import Observation
 from harness.observe.observation import load
 from harness.report import Records, latest_cases
 from harness.schedule import LaneChoice
-from harness.stacks import BuiltStack
+from harness.stacks import BuiltPin, BuiltStack
 from harness.workers.pool import Pool
 from harness.workers.protocol import Limits, Request, hand_over
 
@@ -44,9 +44,8 @@ class State:
 
 def lane_of(run: Path) -> LaneChoice:
     """The lane that a run was on."""
-    started = next(Records(run).read("run_started"), {})
-    raw = started.get("lane", {})
-    return LaneChoice(**{**raw, "gpus": tuple(raw.get("gpus", ()))})
+    lane = Records(run).start["lane"]
+    return LaneChoice(**{**lane, "gpus": tuple(lane["gpus"])})
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,10 @@ class GoldenDesk:
                 reproducible; then nothing of that case is written.
         """
         records = [self._record(case) for case in cases]
-        started = next(Records(self.run).read("run_started"))
-        if started["old"]["key"] != stack.key:
+        old = Records(self.run).start["old"]
+        if old["golden"]:
+            raise GoldenError(f"{self.run.name} did not run {stack.name}, its goldens stood in for it: {old['golden']}")
+        if old["key"] != stack.key:
             raise GoldenError(f"{self.run.name} ran on another {stack.name}; give the same options, or run again")
         second = _SecondWorker(stack, self.run / "second", lane_of(self.run))
         try:
@@ -108,9 +109,9 @@ class GoldenDesk:
             GoldenError: the run was filtered, failed or interrupted, so it can't say which cases exist.
         """
         records = Records(self.run)
-        started = next(records.read("run_started"), None)
+        started = records.start
         finished = next(records.read("run_finished"), None)
-        if started is None or finished is None:
+        if finished is None:
             raise GoldenError(f"{self.run.name} did not end: run all of suites/parity first")
         if finished["exit_code"] != 0 or started["filters"]:
             reason = f"filtered by {', '.join(started['filters'])}" if started["filters"] else "not green"
@@ -154,7 +155,7 @@ class GoldenDesk:
 
     def _ranks(self, record: Recorded) -> list[Observation]:
         side = next((side for side in record["sides"] if side["side"] == "old"), None)
-        if side is None or side["fault"] or record["verdict"] == "not_run":
+        if side is None or side.get("golden") or side["fault"] or record["verdict"] == "not_run":
             return []
         if side.get("reads") and side["reads"]["exception"]:
             return []  # it had nothing to read; what was raised belongs to the case that writes
@@ -222,8 +223,10 @@ def _case(record: Recorded) -> Case:
 def _provenance(record: Recorded, ranks: Sequence[Observation], stack: BuiltStack) -> dict[str, Any]:
     return {
         "stack": stack.name,
-        "versions": {pin.distribution: pin.version for pin in stack.pins},
+        "command": _command(record, stack),
+        "versions": stack.versions,
         "commits": {pin.distribution: pin.commit for pin in stack.pins if pin.commit},
+        "revisions": {pin.distribution: _revision(pin) for pin in stack.pins if pin.kind == "git"},
         "probe": record["probe"],
         "parameters": record["parameters"],
         "layout": record["layout"],
@@ -240,3 +243,13 @@ def _own_version() -> str:
     except importlib.metadata.PackageNotFoundError:
         project = Path(__file__).resolve().parents[1] / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def _command(record: Recorded, stack: BuiltStack) -> str:
+    """What runs a case on the stack again, whatever its clones are called here."""
+    clones = [f"--clone {pin.distribution}=PATH" for pin in stack.pins if pin.kind == "git"]
+    return " ".join([_case(record).command, "--old", stack.name, *clones])
+
+
+def _revision(pin: BuiltPin) -> str:
+    return pin.requested.rpartition("@")[2]

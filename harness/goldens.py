@@ -18,14 +18,17 @@ from typing import Any
 import filelock
 import numpy as np
 
-from harness.compare import Difference, Judged, Ledger, Verdict
+from harness.compare import Difference, Judged, Verdict
+from harness.compare.circumstances import hooks
 from harness.compare.elements import Array, dtype_named, elements, epsilon, is_float
 from harness.compare.trees import ABSENT, tree_differences
-from harness.compare.verdicts import describe, merge_ranks, outcome_of
+from harness.compare.verdicts import describe, merge_ranks
 from harness.observe import Encoded, Observation
 from harness.observe.codec import canonical_bytes
 
 FORMAT = 1
+UNRAISED = describe(None)
+"""What stands for the exception of a rank that raised none."""
 SMALL = 8
 """Elements up to which a golden holds them all."""
 
@@ -93,14 +96,17 @@ class Golden:
     """One case of one blessed stack.
 
     Attributes:
-        provenance: stack, versions, commits, lane, layout, host class, harness version.
+        provenance: stack, versions, commits, lane, layout, host class, harness version, and the command that runs the
+            case again.
         history: who accepted it, why, when, and from which run; the latest last.
+        hooks: where hooks come from; None in goldens that did not keep it yet.
     """
 
     case: str
     provenance: Mapping[str, Any]
     history: tuple[Mapping[str, str], ...]
     ranks: tuple[RankGolden, ...]
+    hooks: Mapping[str, str] | None = None
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -155,7 +161,7 @@ def golden_of(
     case: str, ranks: Sequence[Observation], provenance: Mapping[str, Any], history: Iterable[Mapping[str, str]]
 ) -> Golden:
     """A golden of what a side's ranks saw."""
-    return Golden(case, dict(provenance), tuple(history), tuple(_rank_golden(rank) for rank in ranks))
+    return Golden(case, dict(provenance), tuple(history), tuple(_rank_golden(rank) for rank in ranks), hooks(ranks))
 
 
 def host_class(rank: Observation) -> Mapping[str, Any]:
@@ -164,9 +170,17 @@ def host_class(rank: Observation) -> Mapping[str, Any]:
 
 
 def golden_differences(golden: Golden, ranks: Sequence[Observation]) -> list[Difference]:
-    """How a side differs from a golden; the golden's values are the old ones."""
+    """How a stack's own later run differs from a golden, with what the lane masks; the golden's values are the old."""
     if len(golden.ranks) != len(ranks):
-        return [Difference("ranks", "changed", str(len(golden.ranks)), str(len(ranks)))]
+        return _ranks_differ(golden, ranks)
+    pairs = list(zip(golden.ranks, ranks, strict=True))
+    return [*observed_differences(golden, ranks), *merge_ranks([_mask_differences(*pair) for pair in pairs])]
+
+
+def observed_differences(golden: Golden, ranks: Sequence[Observation]) -> list[Difference]:
+    """How exceptions, trees and tensors of a side differ from a golden; the golden's values are the old ones."""
+    if len(golden.ranks) != len(ranks):
+        return _ranks_differ(golden, ranks)
     portable = any(host_class(rank) != golden.provenance.get("host") for rank in ranks)
     pairs = zip(golden.ranks, ranks, strict=True)
     return merge_ranks([_rank_differences(kept, rank, portable) for kept, rank in pairs])
@@ -188,13 +202,8 @@ def with_golden(judged: Judged, of_old: list[Difference], of_new: list[Differenc
     return replace(judged, why=f"{judged.why}; the golden differs from both: {told}", drift=tuple(of_old))
 
 
-def judge_golden_only(
-    golden: Golden, case: str, new: Sequence[Observation], new_versions: Mapping[str, str], ledger: Ledger
-) -> Judged:
-    """Judge the new side against the golden alone."""
-    changes = ledger.changes_for(case, golden.versions, new_versions)
-    judged = outcome_of(golden_differences(golden, new), changes)
-    return replace(judged, why=f"{judged.why} [old = golden]".strip())
+def _ranks_differ(golden: Golden, ranks: Sequence[Observation]) -> list[Difference]:
+    return [Difference("ranks", "changed", str(len(golden.ranks)), str(len(ranks)))]
 
 
 def _rank_golden(rank: Observation) -> RankGolden:
@@ -233,9 +242,14 @@ def _rank_differences(kept: RankGolden, rank: Observation, portable: bool) -> li
     trees = tree_differences(kept.tree, rank.tree)
     if portable:
         trees = [found for found in trees if not _close_numbers(found)]
+    return trees + _tensor_differences(kept, rank, portable)
+
+
+def _mask_differences(kept: RankGolden, rank: Observation) -> list[Difference]:
+    if describe(rank.exception) != kept.exception:
+        return []
     masks = tree_differences(dict(kept.masks), {mask.field: mask.own for mask in rank.masks})
-    moved = [replace(found, path=f"masked: {found.path}") for found in masks]
-    return trees + moved + _tensor_differences(kept, rank, portable)
+    return [replace(found, path=f"masked: {found.path}") for found in masks]
 
 
 def _tensor_differences(kept: RankGolden, rank: Observation, portable: bool) -> list[Difference]:
@@ -328,6 +342,7 @@ def _parse(path: Path) -> Golden:
             provenance=document["provenance"],
             history=tuple(document["history"]),
             ranks=tuple(_rank(rank) for rank in document["ranks"]),
+            hooks=document.get("hooks"),
         )
     except GoldenError:
         raise
@@ -356,6 +371,6 @@ __all__ = [
     "golden_differences",
     "golden_of",
     "host_class",
-    "judge_golden_only",
+    "observed_differences",
     "with_golden",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ from rich.console import Console
 from harness.cases import OWN, make_case, make_check
 from harness.compare import Expectation, LedgerError, Verdict, load_ledger
 from harness.compare.ledger import Change
-from harness.goldens import GoldenStore
+from harness.goldens import GoldenError
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
 from harness.report import Records, latest_cases, print_run
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
-from harness.schedule import LaneChoice, LaneError, choose_lane
+from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
 from harness.stacks import StackError
 from harness.workers.pool import Pool, WorkerLost
@@ -97,13 +97,13 @@ class ParityPlugin:
     def _selection(self) -> Selection:
         option = self._config.option
         pins = (option.pin, option.old_pin, option.new_pin)
-        return Selection(option.old, option.new, *pins, option.base, option.clone, option.bundle)
+        return Selection(option.old, option.new, *pins, option.base, option.clone, option.bundle, option.golden_only)
 
     @cached_property
     def roles(self) -> tuple[str, ...]:
         """The sides whose stacks are checked for themselves."""
         try:
-            return ("new",) if self._config.option.golden_only else self._selection.roles()
+            return self._selection.roles()
         except StackError as error:
             raise pytest.UsageError(str(error)) from error
 
@@ -115,31 +115,20 @@ class ParityPlugin:
         try:
             ledger = load_ledger(Path(option.ledger or self._config.rootpath / "golden" / "declared"))
             lane = choose_lane(option.lane, option.gpus, deterministic=not option.nondeterministic)
+            selection = replace(self._selection, lane=lane)
             sides = selection.build(self._progress)
-        except (LedgerError, LaneError) as error:
+        except (LedgerError, LaneError, GoldenError) as error:
             self._give_up(str(error), 2)
         except StackError as error:
             self._give_up(str(error), error.exit_code)
         owner = self._shared["owner"] if self._shared else os.getpid()
-        runner = Runner(
-            self.folder,
-            sides,
-            ledger,
-            owner,
-            Limits(seconds=option.case_seconds),
-            goldens=self._goldens(lane),
-            golden_only=option.golden_only,
-            lane=lane,
-        )
-        if self._owns:
-            selected = {"options": asdict(selection), "filters": self._filters()}
-            selected["lane"] = asdict(lane)
-            runner.records.write("run_started", {"old": _stack(sides.old), "new": _stack(sides.new), **selected})
+        limits = Limits(seconds=option.case_seconds)
+        # What is not repeatable has no goldens.
+        goldens = selection.goldens if lane.deterministic else None
+        runner = Runner(self.folder, sides, ledger, owner, limits, goldens=goldens, lane=lane)
+        # Under pytest-xdist its own processes alone have a runner; all of them say the same.
+        runner.start(asdict(selection), self._filters())
         return runner
-
-    def _goldens(self, lane: LaneChoice) -> GoldenStore | None:
-        """The goldens of a lane; what is not repeatable has none."""
-        return GoldenStore(self._config.rootpath / "golden" / lane.golden_folder) if lane.deterministic else None
 
     def claim(self, case: str, test: str) -> None:
         """Give a case to one test: two would overwrite each other's observations."""
@@ -158,7 +147,6 @@ class ParityPlugin:
             return
         probes = tuple(name for name in registered_probes())
         runner = self.runner  # builds the stacks
-        self._progress("importing both stacks …")
         try:
             runner.preload(probes, self._progress)
         except WorkerLost as error:
@@ -232,9 +220,7 @@ class ParityPlugin:
         if "runner" not in self.__dict__ or self._filters():
             return []
         ledger, sides = self.runner.ledger, self.runner.sides
-        versions = {
-            role: {pin.distribution: pin.version or "0+unknown" for pin in sides.of(role).pins} for role in ROLES
-        }
+        versions = {role: sides.old.versions if role == "old" else sides.new.versions for role in ROLES}
         cases = latest_cases(records)
         idle = ledger.idle([case["case"] for case in cases if not case.get("stack")], *versions.values())
         for role in self.roles:
@@ -385,7 +371,3 @@ def consistency(request: pytest.FixtureRequest) -> Consistency:
 def parity(request: pytest.FixtureRequest) -> Parity:
     """Run one case on both sides: `parity("ddp_config", variant="fsdp", layout="tp2")`."""
     return Parity(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
-
-
-def _stack(stack: Any) -> dict[str, Any]:
-    return {"name": stack.name, "key": stack.key, "pins": [asdict(pin) for pin in stack.pins]}

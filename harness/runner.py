@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +14,8 @@ from typing import Any
 
 from harness.cases import Case
 from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge, judge_stack
-from harness.goldens import Golden, GoldenError, GoldenStore, golden_differences, judge_golden_only, with_golden
+from harness.golden_side import GoldenSide
+from harness.goldens import UNRAISED, Golden, GoldenError, GoldenStore, golden_differences, with_golden
 from harness.layouts import layout_named
 from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
@@ -52,7 +51,7 @@ class Sides:
         alone: `old` or `new` → what selects this one for `parity check-stack`.
     """
 
-    old: BuiltStack
+    old: BuiltStack | GoldenSide
     new: BuiltStack
     options: str = ""
     build: Callable[[str], BuiltStack] | None = None
@@ -64,8 +63,12 @@ class Sides:
         Raises:
             StackError: it cannot be built.
         """
-        if who in ROLES:
-            return self.old if who == "old" else self.new
+        if who == "new":
+            return self.new
+        if who == "old":
+            if isinstance(self.old, GoldenSide):
+                raise StackUsageError(f"{self.old.name} does not run here: {self.old.why}")
+            return self.old
         if self.build is None:
             raise StackUsageError(f"no stack {who!r} can be built here")
         return self.build(who)
@@ -74,8 +77,8 @@ class Sides:
         """What tells the checks of one stack from the others': its name, with the side where both have the same."""
         if who not in ROLES:
             return who
-        alike = self.old.name == self.new.name and self.old.key != self.new.key
-        return f"{self.of(who).name}-{who}" if alike else self.of(who).name
+        alike = self.old.name == self.new.name and (isinstance(self.old, GoldenSide) or self.old.key != self.new.key)
+        return f"{self.new.name}-{who}" if alike else getattr(self, who).name
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Outcome:
     Attributes:
         options: what selects the stacks again.
         stack: of a check of one stack, what tells it from the same check of another.
+        golden: what stood in for the old side.
     """
 
     case: Case
@@ -93,6 +97,7 @@ class Outcome:
     seconds: float
     options: str = ""
     stack: str = ""
+    golden: Golden | None = None
 
     @property
     def id(self) -> str:
@@ -101,7 +106,7 @@ class Outcome:
 
     @property
     def old(self) -> Side:
-        """What the old side gave; a run against goldens alone has none."""
+        """What the old side gave; there is none where a golden stood in for it."""
         return self.sides["old"]
 
     @property
@@ -135,13 +140,7 @@ class Outcome:
     @property
     def command(self) -> str:
         """The command that runs this case alone."""
-        given = [f"{name}={_typed(value)}" for name, value in self.case.parameters.items()]
-        layout = ["--layout", self.case.layout] if self.case.layout != "single" else []
-        if self.case.old_layout is not None:
-            layout = ["--old-layout", self.case.old_layout, "--new-layout", self.case.layout]
-        for name, value in self.case.written.items():
-            layout += [f"--{name.replace('_', '-')}", value]
-        case = shlex.join([self.case.probe.reference, *given, *layout])
+        case = self.case.command
         words = ["parity check-stack", self.options, case] if self.stack else ["parity compare", case, self.options]
         return " ".join(word for word in words if word)
 
@@ -180,7 +179,6 @@ class Runner:
         limits: Limits | None = None,
         *,
         goldens: GoldenStore | None = None,
-        golden_only: bool = False,
         lane: LaneChoice | None = None,
     ) -> None:
         self.sides = sides
@@ -189,7 +187,6 @@ class Runner:
         self.ledger = ledger
         self._limits = limits or Limits()
         self._goldens = goldens
-        self._golden_only = golden_only
         self.lane = lane or LaneChoice()
         self._schedule = Schedule(folder, self.lane.places)
         self._pool = Pool(
@@ -199,13 +196,23 @@ class Runner:
 
     @property
     def _stacks(self) -> dict[str, BuiltStack]:
-        both = {"old": self.sides.old, "new": self.sides.new}
-        return {"new": both["new"]} if self._golden_only else both
+        old = {} if isinstance(self.sides.old, GoldenSide) else {"old": self.sides.old}
+        return {**old, "new": self.sides.new}
+
+    def start(self, options: Mapping[str, Any], filters: Sequence[str]) -> None:
+        """Record what is compared.
+
+        Args:
+            options: what selects the sides, as typed.
+            filters: what keeps the run from being all of its suites.
+        """
+        sides = {"old": _stack_record(self.sides.old), "new": _stack_record(self.sides.new)}
+        self.records.write("run_started", {**sides, "options": options, "filters": filters, "lane": asdict(self.lane)})
 
     @property
     def _repeats(self) -> bool:
         """Whether the old side always runs twice (A/A): where that the same comes out is a claim, not a given."""
-        return self.lane.name == "cuda" and not self._golden_only
+        return self.lane.name == "cuda"
 
     def not_run(self, case: Case, reason: str) -> Outcome:
         """Record that a case cannot run here, without trying."""
@@ -218,12 +225,13 @@ class Runner:
         return " ".join(filter(None, [self.sides.options, self.lane.options]))
 
     def preload(self, probes: tuple[str, ...], progress: Callable[[str], None]) -> None:
-        """Import both stacks at the same time, before the first case.
+        """Import the stacks at the same time, before the first case.
 
         Raises:
             WorkerLost: a worker cannot start.
         """
         stacks = {stack.name: stack for stack in self._stacks.values()}
+        progress(f"importing {' and '.join(stacks)} …")
         jobs = {stack.name: self._threads.submit(self._pool.preload, stack, probes) for stack in stacks.values()}
         for name, job in jobs.items():
             imported = job.result()
@@ -239,21 +247,21 @@ class Runner:
         started = time.monotonic()
         limits = limits or self._limits
         written = self._written(case, limits, self._stacks)
+        sides = {} if isinstance(self.sides.old, GoldenSide) and case.spans else self._both(case, limits, written)
+        judged, golden = self._judged(case, sides, expects, limits)
+        if self._repeats and "old" in sides:
+            again = self._side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
+            judged = _with_repeat(judged, sides["old"], again)
+        outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options, golden=golden)
+        self.records.write("case", _case_record(outcome))
+        return outcome
+
+    def _both(self, case: Case, limits: Limits, written: Mapping[str, Side]) -> dict[str, Side]:
         jobs = {
             name: self._threads.submit(self._side, name, stack, case, limits, reads=written.get(name))
             for name, stack in self._stacks.items()
         }
-        again = None
-        if self._repeats:
-            run = partial(self._side, "old-again", self.sides.old, case, limits, reads=written.get("old"))
-            again = self._threads.submit(run)
-        sides = {name: job.result() for name, job in jobs.items()}
-        judged = self._judged(case, sides, expects, limits)
-        if again:
-            judged = _with_repeat(judged, sides["old"], again.result())
-        outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options)
-        self.records.write("case", _case_record(outcome))
-        return outcome
+        return {name: job.result() for name, job in jobs.items()}
 
     def check(self, case: Case, who: str, limits: Limits | None = None) -> Outcome:
         """Run a check of one stack, that of `old` or `new` or one by its name, judge it and record it.
@@ -284,25 +292,35 @@ class Runner:
         self._pool.stop()
         self.close()
 
-    def _judged(self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits) -> Judged:
+    def _judged(
+        self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits
+    ) -> tuple[Judged, Golden | None]:
+        """The verdict, and the golden that stood in for the old side, if one did."""
         try:
-            golden = self._goldens.read(case.slug) if self._goldens and case.spans is None else None
-            if self._golden_only:
-                return _against_golden(case, golden, sides["new"], self.ledger)
+            if isinstance(self.sides.old, GoldenSide):
+                return self._judged_by_golden(self.sides.old, case, sides, expects)
             judged = judge(case.id, sides["old"], sides["new"], self.ledger, expects)
             if judged.tensors and judged.verdict is Verdict.REGRESSION:
-                judged = judge(
-                    case.id, self._with_floor(case, sides["old"], limits), sides["new"], self.ledger, expects
-                )
+                floor = self._with_floor(case, sides["old"], self.sides.old, limits)
+                judged = judge(case.id, floor, sides["new"], self.ledger, expects)
+            golden = self._goldens.read(case.slug) if self._goldens and case.spans is None else None
             if golden is None or golden.versions != sides["old"].versions:
-                return judged
-            return with_golden(judged, *(golden_differences(golden, sides[name].ranks) for name in ("old", "new")))
+                return judged, None
+            of_sides = [golden_differences(golden, sides[name].ranks) for name in ("old", "new")]
+            return with_golden(judged, *of_sides), None
         except (ObservationError, GoldenError) as error:
-            return Judged(Verdict.BROKEN, str(error))
+            return Judged(Verdict.BROKEN, str(error)), None
 
-    def _with_floor(self, case: Case, old: Side, limits: Limits) -> Side:
+    def _judged_by_golden(
+        self, old: GoldenSide, case: Case, sides: Mapping[str, Side], expects: Expectation | None
+    ) -> tuple[Judged, Golden | None]:
+        if case.spans:
+            return Judged(Verdict.NOT_RUN, f"{case.spans}; {old.why}"), None
+        golden = old.store.read(case.slug)
+        return old.judge(case.id, golden, sides["new"], self.ledger, expects), golden
+
+    def _with_floor(self, case: Case, old: Side, stack: BuiltStack, limits: Limits) -> Side:
         """The old side with further runs of it, which give a noise floor: as it was, and with perturbed inputs."""
-        stack = self.sides.old
         run = partial(self._side, stack=stack, case=case, limits=limits, reads=old.reads)
         repeats = [run(f"old-repeat{number}") for number in range(1, _REPEATS + 1)]
         moved = [run(f"old-perturbed{seed}", perturbed=seed) for seed in _PERTURBED]
@@ -341,23 +359,22 @@ class Runner:
         folder = self._folder / "cases" / (slug or case.slug) / name
         layout = case.layout_of("new" if name == "new" else "old")
         shutil.rmtree(folder, ignore_errors=True)
-        versions = {pin.distribution: pin.version or "0+unknown" for pin in stack.pins}
         request = Request(case.probe.reference, dict(case.parameters), layout, str(folder), limits, perturbed)
         if reads is not None:
             ended = _without_files(reads)
             if ended:
-                return replace(ended, name=name, stack=stack.name, versions=versions, layout=layout, reads=reads)
+                return replace(ended, name=name, stack=stack.name, versions=stack.versions, layout=layout, reads=reads)
             hand_over(folder.parent / reads.name, folder)
         try:
             with self._schedule.hold(self.lane.needed(layout)) as places:
                 devices = places if self.lane.gpus else ()
                 reply = self._pool.run(stack, replace(request, devices=devices))
         except TooFewError as error:
-            return Side(name, stack.name, versions, unavailable=str(error), layout=layout, reads=reads)
+            return Side(name, stack.name, stack.versions, unavailable=str(error), layout=layout, reads=reads)
         except (WorkerLost, ScheduleStopped) as error:
-            return Side(name, stack.name, versions, fault=str(error), layout=layout, reads=reads)
+            return Side(name, stack.name, stack.versions, fault=str(error), layout=layout, reads=reads)
         output = "".join(rank.output for rank in reply.ranks)
-        side = Side(name, stack.name, versions, output=output, seconds=reply.seconds, layout=layout, reads=reads)
+        side = Side(name, stack.name, stack.versions, output=output, seconds=reply.seconds, layout=layout, reads=reads)
         unavailable = next((rank.unavailable for rank in reply.ranks if rank.unavailable), None)
         fault = _first_fault(reply)
         if fault or unavailable:
@@ -379,18 +396,6 @@ def _expected_of(rank: Observation) -> Observation:
         return replace(rank, tree={}, tensors={}, exception=None)
     expected = load(rank.folder / EXPECTED)
     return replace(rank, tree=expected.tree, tensors=expected.tensors, folder=expected.folder)
-
-
-def _against_golden(case: Case, golden: Golden | None, new: Side, ledger: Ledger) -> Judged:
-    if new.fault:
-        return Judged(Verdict.BROKEN, f"new: {new.fault}")
-    if new.unavailable:
-        return Judged(Verdict.NOT_RUN, new.unavailable)
-    if case.spans is not None:
-        return Judged(Verdict.NOT_RUN, case.spans)
-    if golden is None:
-        return Judged(Verdict.NOT_RUN, "no golden; after a run of both sides, type `parity golden new`")
-    return judge_golden_only(golden, case.id, new.ranks, new.versions, ledger)
 
 
 def _without_files(writer: Side) -> Side | None:
@@ -419,10 +424,6 @@ def _with_repeat(judged: Judged, old: Side, again: Side) -> Judged:
         return judged
     told = f"old once more differs in {len(unequal)} tensors, {min(unequal)} among them"
     return replace(judged, why=f"{judged.why}; {told}".lstrip("; "))
-
-
-def _typed(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _first_fault(reply: Reply) -> str | None:
@@ -464,10 +465,35 @@ def _case_record(outcome: Outcome) -> Mapping[str, Any]:
         ],
         "divergence": asdict(judged.divergence) if judged.divergence else None,
         "slug": outcome.case.slug,
-        "sides": [_side_record(side) for side in outcome.sides.values()],
+        "sides": [*_golden_record(outcome.golden), *(_side_record(side) for side in outcome.sides.values())],
         "evidence": bool(outcome.sides) and all(_proven(side.ranks) for side in outcome.sides.values()),
         "host": os.uname().nodename,
     }
+
+
+def _stack_record(side: BuiltStack | GoldenSide) -> Mapping[str, Any]:
+    if isinstance(side, GoldenSide):
+        return {"name": side.name, "key": None, "pins": [], "golden": side.why}
+    return {"name": side.name, "key": side.key, "pins": [asdict(pin) for pin in side.pins], "golden": None}
+
+
+def _golden_record(golden: Golden | None) -> list[Mapping[str, Any]]:
+    """What the record of a case says of an old side that a golden stood in for."""
+    if golden is None:
+        return []
+    raised = next((rank.exception for rank in golden.ranks if rank.exception != UNRAISED), None)
+    exception = {"described": raised} if raised else None
+    return [
+        {
+            "side": "old",
+            "stack": golden.provenance["stack"],
+            "versions": dict(golden.versions),
+            "seconds": 0.0,
+            "fault": None,
+            "exception": exception,
+            "golden": golden.history[-1],
+        }
+    ]
 
 
 def _side_record(side: Side) -> Mapping[str, Any]:

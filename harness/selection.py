@@ -1,4 +1,4 @@
-"""Which two stacks a run compares: from the options a user gave to two built stacks."""
+"""Which two stacks a run compares: from the options a user gave to two built stacks, or one and the other's goldens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.golden_side import GoldenSide
+from harness.goldens import GoldenStore
 from harness.runner import ROLES, Sides
-from harness.stacks import BuiltStack, Settings, build, load_settings, parse_clone, use_bundle
+from harness.schedule import LaneChoice
+from harness.stacks import BuiltStack, Settings, Stack, build, load_settings, parse_clone, use_bundle
 
 Progress = Callable[[str], None]
 
@@ -20,6 +23,12 @@ def settings_with(clones: Sequence[str] | None, root: Path | None = None) -> Set
         StackUsageError: the settings or a clone are not well formed.
     """
     return load_settings(root).with_clones(dict(parse_clone(text) for text in clones or ()))
+
+
+def goldens_of(stack: str, settings: Settings, lane: LaneChoice) -> GoldenStore:
+    """Where the goldens of a stack are: in the lane's folder for the `old` of `[tool.parity]`, below it for others."""
+    folder = settings.root / "golden" / lane.golden_folder
+    return GoldenStore(folder if stack == settings.old else folder / stack)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Selection:
         base: `current`, a path to an interpreter, or None for the locked base.
         clones: `DISTRIBUTION=PATH`, local clones to use in place of URLs.
         bundle: folder of a bundle to take both stacks from, on a host without a network.
+        golden_only: the old side's goldens stand in for it, even if it could run.
+        lane: whose goldens those are.
         root: folder of the `pyproject.toml` to read; None to look upwards from the working folder.
     """
 
@@ -46,6 +57,8 @@ class Selection:
     base: str | None = None
     clones: Sequence[str] = field(default=())
     bundle: str | None = None
+    golden_only: bool = False
+    lane: LaneChoice = field(default=LaneChoice())
     root: Path | None = None
 
     @property
@@ -60,16 +73,32 @@ class Selection:
         ]
         words = [word for name, value in pairs if value for word in (name, value)]
         words += [word for name, values in lists for value in values for word in (name, value)]
+        words += ["--golden-only"] if self.golden_only else []
         return shlex.join(words)
 
-    def build(self, progress: Progress) -> Sides:
-        """Build both stacks.
+    @property
+    def goldens(self) -> GoldenStore:
+        """The goldens of the old side's stack.
 
         Raises:
+            StackUsageError: the settings are not well formed.
+        """
+        settings = settings_with(self.clones, self.root)
+        return goldens_of(self.old or settings.old, settings, self.lane)
+
+    def build(self, progress: Progress) -> Sides:
+        """Build both stacks, or the new one alone where the old one's goldens stand in for it.
+
+        They do where asked to, and where the old side has a git pin that only the network could give.
+
+        Raises:
+            GoldenError: a golden is damaged.
             StackError: one cannot be built; its exit code says whether the options or the environment are at fault.
         """
         settings = settings_with(self.clones, self.root)
-        old, new = (self._build(role, settings, progress) for role in ROLES)
+        # The new side first, because what it fetches may be what the old side lacks.
+        new = self._build("new", settings, progress)
+        old = self._golden_side(self._stack("old", settings), settings) or self._build("old", settings, progress)
         alone = {role: self.alone(role, settings) for role in ROLES}
         return Sides(old, new, self.options, lambda name: self._build_named(name, (), settings, progress), alone)
 
@@ -80,14 +109,14 @@ class Selection:
         return shlex.join([name, *(word for option, values in lists for value in values for word in (option, value))])
 
     def roles(self) -> tuple[str, ...]:
-        """The sides whose stacks differ: `old` and `new`, or `new` alone where both have the same pins.
+        """The sides whose stacks differ and can run: `old` and `new`, or `new` alone.
 
         Raises:
             StackUsageError: a stack or an override is not well formed.
         """
         settings = settings_with(self.clones, self.root)
-        old, new = (settings.stack(name, pins).pins for name, pins in (self._of(role, settings) for role in ROLES))
-        return ("new",) if old == new else ROLES
+        old, new = (self._stack(role, settings) for role in ROLES)
+        return ("new",) if old.pins == new.pins or self._golden_side(old, settings) else ROLES
 
     def build_old(self, progress: Progress) -> BuiltStack:
         """Build the old side's stack alone.
@@ -102,6 +131,20 @@ class Selection:
         if role == "old":
             return self.old or settings.old, (*self.pins, *self.old_pins)
         return self.new or settings.new, (*self.pins, *self.new_pins)
+
+    def _stack(self, role: str, settings: Settings) -> Stack:
+        return settings.stack(*self._of(role, settings))
+
+    def _golden_side(self, stack: Stack, settings: Settings) -> GoldenSide | None:
+        store = goldens_of(stack.name, settings, self.lane)
+        if self.golden_only:
+            return GoldenSide(stack, store, "run without --golden-only")
+        if self.bundle is not None:
+            return None
+        absent = settings.not_at_hand(stack)
+        clones = " ".join(f"--clone {pin.distribution}=PATH" for pin in absent)
+        side = GoldenSide(stack, store, f"name a clone: {clones}")
+        return side if absent and side.versions else None
 
     def _build(self, role: str, settings: Settings, progress: Progress) -> BuiltStack:
         name, pins = self._of(role, settings)

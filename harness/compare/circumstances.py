@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.compare.trees import ABSENT, Difference, Kind, text, tree_differences
@@ -15,10 +15,26 @@ PROVENANCE = "provenance."
 Ranks = Sequence[Observation]
 
 
-def comparable_hooks(old: Ranks, new: Ranks) -> tuple[dict[str, str], dict[str, str]]:
-    """Where the hooks of each side come from; where a side raised, only those that both had come to."""
-    ours, theirs = ({name: place for rank in side for name, place in rank.provenance.items()} for side in (old, new))
-    return _of_both(old, new, ours, theirs)
+Named = Mapping[str, str]
+
+
+def hooks(ranks: Ranks) -> dict[str, str]:
+    """Name of a hook → where it comes from."""
+    return {name: place for rank in ranks for name, place in rank.provenance.items()}
+
+
+def comparable(ours: Named, theirs: Named, raised: bool) -> tuple[Named, Named]:
+    """Both sides' entries; where a side raised, only those that both had come to."""
+    if not raised:
+        return ours, theirs
+    both = ours.keys() & theirs.keys()
+    return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
+
+
+def moved_hooks(ours: Named, theirs: Named, raised: bool) -> list[Difference]:
+    """Hooks that come from another module on the new side."""
+    found = tree_differences(*(dict(side) for side in comparable(ours, theirs, raised)))
+    return [replace(item, path=f"{PROVENANCE}{item.path}") for item in found]
 
 
 def moved(old: Ranks, new: Ranks, *, one_layout: bool = True) -> list[Difference]:
@@ -27,20 +43,11 @@ def moved(old: Ranks, new: Ranks, *, one_layout: bool = True) -> list[Difference
     Args:
         one_layout: False for sides in two layouts, one of which may need something in its place that the other doesn't.
     """
-    ours, theirs = comparable_hooks(old, new)
-    hooks = [replace(item, path=f"{PROVENANCE}{item.path}") for item in tree_differences(ours, theirs)]
-    put_in, theirs_put_in = _of_both(old, new, _interventions(old), _interventions(new))
-    found = tree_differences(put_in, theirs_put_in)
-    return hooks + [item for item in found if one_layout or item.kind == "changed"]
-
-
-def _of_both(
-    old: Ranks, new: Ranks, ours: dict[str, str], theirs: dict[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    if not any(rank.exception for rank in (*old, *new)):
-        return ours, theirs
-    both = ours.keys() & theirs.keys()
-    return {name: ours[name] for name in both}, {name: theirs[name] for name in both}
+    raised = any(rank.exception for rank in (*old, *new))
+    put_in = comparable(_interventions(old), _interventions(new), raised)
+    found = tree_differences(*(dict(side) for side in put_in))
+    differing = [item for item in found if one_layout or item.kind == "changed"]
+    return moved_hooks(hooks(old), hooks(new), raised) + differing
 
 
 def _interventions(ranks: Ranks) -> dict[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain
 
 from harness.compare.across import unequal_differences, unplaced, whole
 from harness.compare.circumstances import (
     PROVENANCE,
-    comparable_hooks,
+    comparable,
     forced_differently,
+    hooks,
     masked_differences,
     moved,
 )
@@ -96,6 +96,11 @@ class Expectation:
     message: str
     origin: str
 
+    @property
+    def described(self) -> str:
+        """Glob over what `describe` tells of the exception."""
+        return f"{self.type.rpartition(':')[2]}: {self.message} (from {self.origin})"
+
     def meets(self, exception: ObservedException) -> bool:
         """Whether an exception is exactly the expected one."""
         return (
@@ -154,7 +159,7 @@ def judge_stack(case: str, expected: Side, actual: Side, ledger: Ledger) -> Judg
 def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation | None = None) -> Judged:
     if old.unavailable and new.unavailable and not (old.fault or new.fault):
         return Judged(Verdict.NOT_RUN, new.unavailable)
-    broken = _broken(old) or _broken(new) or forced_differently(old.ranks, new.ranks)
+    broken = broken_of(old) or broken_of(new) or forced_differently(old.ranks, new.ranks)
     if broken:
         return Judged(Verdict.BROKEN, broken)
     if old.unavailable or new.unavailable:
@@ -164,7 +169,8 @@ def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation
     if expects and not (old.exception or new.exception):
         return Judged(Verdict.STALE, f"neither side raises {expects.type.rpartition(':')[2]}: {expects.message}")
     if old.exception and new.exception:
-        return _both_raise(old.exception, new.exception, expects, changes)
+        expected = bool(expects and expects.meets(old.exception) and expects.meets(new.exception))
+        return both_raise(describe(old.exception), describe(new.exception), expected, changes)
     if old.layout != new.layout and not (old.exception or new.exception):
         unknown = unplaced(old.ranks) or unplaced(new.ranks)
         if unknown:
@@ -173,9 +179,10 @@ def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation
     else:
         tensors = _tensors(old, new)
         differences = _differences(old, new, tensors)
+    raised = bool(old.exception or new.exception)
     judged = outcome_of(
         differences,
-        [change for change in changes if _could_be_seen(change, old, new)],
+        [change for change in changes if could_be_seen(change, hooks(old.ranks), hooks(new.ranks), raised)],
         masked=masked_differences(old.ranks, new.ranks),
         noise=_noise(tensors),
         moved=moved(old.ranks, new.ranks, one_layout=old.layout == new.layout),
@@ -231,12 +238,12 @@ def _traces(ranks: Sequence[Observation]) -> list[Sequence[Step]]:
     return [rank.trace for rank in ranks]
 
 
-def _could_be_seen(change: Change, old: Side, new: Side) -> bool:
+def could_be_seen(change: Change, ours: Mapping[str, str], theirs: Mapping[str, str], raised: bool) -> bool:
     """Where a side raised, only exceptions can be seen; where a hook plays no part, not where it comes from."""
     if change.path.startswith(PROVENANCE):
-        names = {*chain(*(comparable_hooks(old.ranks, new.ranks)))}
+        names = {name for side in comparable(ours, theirs, raised) for name in side}
         return any(matches(change.path, f"{PROVENANCE}{name}") for name in names)
-    return not (old.exception or new.exception) or change.path.startswith("exception")
+    return not raised or change.path.startswith("exception")
 
 
 def _outcome(judged: Judged) -> tuple[Verdict, str]:
@@ -266,7 +273,8 @@ def _first(items: Sequence[object]) -> str:
     return f"{items[0]} (+{len(items) - 1} more)" if len(items) > 1 else f"{items[0]}"
 
 
-def _broken(side: Side) -> str | None:
+def broken_of(side: Side) -> str | None:
+    """Why a side gave nothing that can be judged, None if it did."""
     if side.fault:
         return f"{side.name}: {side.fault}"
     if not side.ranks and not side.unavailable:
@@ -280,17 +288,20 @@ def _broken(side: Side) -> str | None:
     return None
 
 
-def _both_raise(
-    old: ObservedException, new: ObservedException, expects: Expectation | None, changes: Sequence[Change]
-) -> Judged:
-    raised = Difference("exception", "changed", describe(old), describe(new))
+def both_raise(old: str, new: str, expected: bool, changes: Sequence[Change]) -> Judged:
+    """The verdict where both sides raise.
+
+    Args:
+        old: the old side's exception, as `describe` tells it; `new` likewise.
+        expected: whether the case expects exactly these.
+    """
+    raised = Difference("exception", "changed", old, new)
     declared = tuple(change for change in changes if change.unsupported and change.describes(raised))
     if declared:
         return Judged(Verdict.UNSUPPORTED, declared[0].reason, (raised,), declared_by=declared)
-    if expects and expects.meets(old) and expects.meets(new):
-        return Judged(Verdict.UNSUPPORTED, f"both sides raise as expected: {describe(new)}", (raised,))
-    alike = (old.type, old.message, old.origin) == (new.type, new.message, new.origin)
-    why = f"both raise {describe(old)}" if alike else f"old raises {describe(old)}, new raises {describe(new)}"
+    if expected:
+        return Judged(Verdict.UNSUPPORTED, f"both sides raise as expected: {new}", (raised,))
+    why = f"both raise {old}" if old == new else f"old raises {old}, new raises {new}"
     return Judged(Verdict.BOTH_RAISE, why, (raised,), (raised,))
 
 

@@ -37,6 +37,18 @@ class Records:
         finally:
             os.close(descriptor)
 
+    @property
+    def start(self) -> dict[str, Any]:
+        """The event that says what the run compares.
+
+        Raises:
+            RecordsError: the run ended before it, or there are no records.
+        """
+        found = next(self.read("run_started"), None)
+        if found is None:
+            raise RecordsError(f"{self.folder.name} ended before it compared anything: run again")
+        return found
+
     def read(self, event: str | None = None) -> Iterator[dict[str, Any]]:
         """The events in the order they were written, or those of one name.
 

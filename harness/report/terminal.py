@@ -38,6 +38,11 @@ def summary_line(cases: Iterable[Mapping[str, Any]]) -> str:
     return " · ".join([*shown, f"evidence {sum(case['evidence'] for case in ran)} of {len(ran)}"])
 
 
+def golden_line(old: Mapping[str, Any]) -> str:
+    """What to say of the old side where its goldens stood in for it; empty where it ran."""
+    return f"old = golden: {old['name']} was not run; {old['golden']}" if old["golden"] else ""
+
+
 def print_run(records: Records, console: Console) -> None:
     """Print the table of a run's cases, sorted by id, then its summary line."""
     cases = latest_cases(records)
@@ -52,6 +57,9 @@ def print_run(records: Records, console: Console) -> None:
         table.add_row(Text(case["case"]), Text(verdict, style), f"{case['seconds']:.2f}", Text(_one_line(case)))
     console.print(table)
     console.print(Text(summary_line(cases), "bold"), soft_wrap=True)
+    told = golden_line(records.start["old"])
+    if told:
+        console.print(Text(told, "yellow"), soft_wrap=True)
     console.print(Text(f"records: {records.file}"), soft_wrap=True)
 
 

@@ -29,6 +29,11 @@ class BuiltStack:
     base_key: str = ""
     site: Path | None = None
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Distribution → version."""
+        return {pin.distribution: pin.version for pin in self.pins}
+
 
 def build(stack: Stack, settings: Settings, *, base: str | None = None, progress: Callable[[str], None]) -> BuiltStack:
     """Build what is missing of a stack, reuse the rest.

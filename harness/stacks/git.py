@@ -84,6 +84,14 @@ def open_repository(pin: GitPin, clone: Path | None, cache: Path, progress: Prog
     return repository, commit
 
 
+def is_at_hand(pin: GitPin, clone: Path | None, cache: Path) -> bool:
+    """Whether a git pin's revision can be had without the network: from a clone, or from what was fetched before."""
+    if clone is not None or not is_url(pin.source):
+        return True
+    folder = _folder(pin, cache)
+    return folder.is_dir() and Repository(folder).commit(pin.revision) is not None
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run git in `folder` and return what it said. Raises StackError where git is not installed."""
     try:
@@ -125,7 +133,7 @@ def _local(path: Path, pin: GitPin) -> Repository:
 
 
 def _fetched(pin: GitPin, cache: Path, progress: Progress) -> Repository:
-    folder = cache / "git" / f"{pin.distribution}-{hashlib.sha256(pin.source.encode()).hexdigest()[:12]}"
+    folder = _folder(pin, cache)
 
     def clone(target: Path) -> None:
         progress(f"{pin.distribution}: cloning {without_password(pin.source)} (once)")
@@ -138,6 +146,10 @@ def _fetched(pin: GitPin, cache: Path, progress: Progress) -> Repository:
 
     build_once(folder, clone, progress)
     return Repository(folder)
+
+
+def _folder(pin: GitPin, cache: Path) -> Path:
+    return cache / "git" / f"{pin.distribution}-{hashlib.sha256(pin.source.encode()).hexdigest()[:12]}"
 
 
 def _refreshed(repository: Repository, pin: GitPin, progress: Progress) -> str | None:

@@ -13,7 +13,8 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from harness.stacks.errors import StackUsageError
-from harness.stacks.pins import Pin, canonical_name, parse_override, parse_pin
+from harness.stacks.git import is_at_hand
+from harness.stacks.pins import GitPin, Pin, canonical_name, parse_override, parse_pin
 
 CACHE_VARIABLE = "PARITY_CACHE"
 CLONES_VARIABLE = "PARITY_CLONES"
@@ -74,6 +75,11 @@ class Settings:
         The first one must be there; the others are taken where the tree has them.
         """
         return self.packages.get(distribution, (distribution.replace("-", "_"),))
+
+    def not_at_hand(self, stack: Stack) -> list[GitPin]:
+        """The git pins of a stack that only the network could give."""
+        pins = [pin for pin in stack.pins.values() if isinstance(pin, GitPin)]
+        return [pin for pin in pins if not is_at_hand(pin, self.clones.get(pin.distribution), self.cache)]
 
     def with_clones(self, clones: Mapping[str, Path]) -> Settings:
         """Return a copy in which `clones` come before those already known."""

@@ -123,10 +123,12 @@ class Project:
         return list(Records(latest).read(event))
 
 
-def make_project(folder: Path) -> Project:
-    """The toy project, both sides alike, with a cache of its own."""
+def make_project(folder: Path, *, keep: bool = False) -> Project:
+    """The toy project, both sides alike, with a cache of its own; `keep` the files of one that is there already."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     found = Project(folder, {**kept, "PARITY_CACHE": str(folder / "cache"), "COLUMNS": "100"})
+    if keep:
+        return found
     found.write("pyproject.toml", PYPROJECT)
     for side in (1, 2):
         found.write(f"trees/{side}/toy/__init__.py", TOY)
