@@ -88,13 +88,18 @@ class Case:
     @property
     def command(self) -> str:
         """The command that runs this case alone, on the default stacks."""
+        return f"parity compare {self.arguments}"
+
+    @property
+    def arguments(self) -> str:
+        """The case as one types it after `parity compare`."""
         given = [f"{name}={_typed(value)}" for name, value in self.parameters.items()]
         layout = ["--layout", self.layout] if self.layout != "single" else []
         if self.old_layout is not None:
             layout = ["--old-layout", self.old_layout, "--new-layout", self.layout]
         for name, value in self.written.items():
             layout += [f"--{name.replace('_', '-')}", value]
-        return shlex.join(["parity", "compare", self.probe.reference, *given, *layout])
+        return shlex.join([self.probe.reference, *given, *layout])
 
     def _is_key(self, name: str) -> bool:
         return bool(self.probe.parameters[name].default == "absent")

@@ -140,7 +140,7 @@ class Outcome:
     @property
     def command(self) -> str:
         """The command that runs this case alone."""
-        case = self.case.command
+        case = self.case.arguments
         words = ["parity check-stack", self.options, case] if self.stack else ["parity compare", case, self.options]
         return " ".join(word for word in words if word)
 

@@ -7,6 +7,8 @@ watches every import; if one initialises the driver all the same, ranks are fres
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -94,6 +96,7 @@ class CudaLane:
             os.environ.update(DETERMINISTIC)
         for name in HIDDEN:
             sys.modules[name] = None  # type: ignore[assignment]  # what `import` and `find_spec` take for absent
+        _load_libraries_of_torch()
         transformer_engine.install()
 
     @contextmanager
@@ -256,3 +259,16 @@ def _confirmed(log: Path) -> list[str]:
         if found.get(name, DETERMINISTIC[name]) != DETERMINISTIC[name]:
             raise HarnessFault(f"NCCL took {name}={found[name]}, and a deterministic run needs {DETERMINISTIC[name]}")
     return [name for name in _CONFIRMED_BY_NCCL if name in found]
+
+
+def _load_libraries_of_torch() -> None:
+    """Load the CUDA libraries that torch was built with, before Transformer Engine loads the system's.
+
+    Whichever comes first serves the whole process, and torch refuses a cuDNN older than its own. A stack without torch
+    has none.
+    """
+    cudnn = importlib.util.find_spec("nvidia.cudnn") if importlib.util.find_spec("nvidia") else None
+    if cudnn and cudnn.submodule_search_locations:
+        os.environ["CUDNN_HOME"] = next(iter(cudnn.submodule_search_locations))
+    if importlib.util.find_spec("torch"):
+        importlib.import_module("torch")
