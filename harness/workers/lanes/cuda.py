@@ -91,12 +91,12 @@ class CudaLane:
 
     def prepare(self) -> None:
         """Settle the environment, and hide what must not be imported. Call it before any upstream import."""
+        _prefer_libraries_of_torch()
         os.environ.update(_ALWAYS)
         if self.deterministic:
             os.environ.update(DETERMINISTIC)
         for name in HIDDEN:
             sys.modules[name] = None  # type: ignore[assignment]  # what `import` and `find_spec` take for absent
-        _load_libraries_of_torch()
         transformer_engine.install()
 
     @contextmanager
@@ -261,14 +261,17 @@ def _confirmed(log: Path) -> list[str]:
     return [name for name in _CONFIRMED_BY_NCCL if name in found]
 
 
-def _load_libraries_of_torch() -> None:
-    """Load the CUDA libraries that torch was built with, before Transformer Engine loads the system's.
+def _prefer_libraries_of_torch() -> None:
+    """Start this process again with the CUDA libraries that torch was built with before the system's.
 
-    Whichever comes first serves the whole process, and torch refuses a cuDNN older than its own. A stack without torch
-    has none.
+    torch refuses a cuDNN older than its own, and the loader reads its path at the start of a process only. Where torch
+    brings no libraries, or they come first already, nothing happens.
     """
-    cudnn = importlib.util.find_spec("nvidia.cudnn") if importlib.util.find_spec("nvidia") else None
-    if cudnn and cudnn.submodule_search_locations:
-        os.environ["CUDNN_HOME"] = next(iter(cudnn.submodule_search_locations))
-    if importlib.util.find_spec("torch"):
-        importlib.import_module("torch")
+    nvidia = importlib.util.find_spec("nvidia")
+    roots = [Path(root) for root in (nvidia.submodule_search_locations or ())] if nvidia else []
+    own = [str(folder) for root in roots for folder in sorted(root.glob("*/lib"))]
+    path = os.environ.get("LD_LIBRARY_PATH", "")
+    wanted = os.pathsep.join([*own, *([path] if path else [])])
+    if own and not path.startswith(os.pathsep.join(own)):
+        os.environ["LD_LIBRARY_PATH"] = wanted
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
