@@ -29,12 +29,12 @@ class OldOnce(Runner):
         super().__init__(*arguments)
         self._kept: dict[tuple[str, str], Side] = {}
 
-    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *, perturbed: int = 0) -> Side:
+    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *more: Any, **how: Any) -> Side:
         if name == "new" or any(fault.both and fault.name == case.parameters.get("fault") for fault in FAULTS):
-            return super()._side(name, stack, case, limits, perturbed=perturbed)
+            return super()._side(name, stack, case, limits, *more, **how)
         clean = replace(case, parameters={key: value for key, value in case.parameters.items() if key != "fault"})
         if (name, clean.id) not in self._kept:
-            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, perturbed=perturbed)
+            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, *more, **how)
         return self._kept[name, clean.id]
 
 
