@@ -62,6 +62,9 @@ DETERMINISTIC = {
 
 _CONFIRMED_BY_NCCL = ("NCCL_ALGO", "NCCL_PROTO")
 
+_APEX_GRADIENTS = "fused_weight_gradient_mlp_cuda"
+"""Apex's extension that accumulates gradients in the layers which are Megatron-Core's own, Transformer Engine or not."""
+
 HIDDEN = ("torch_geometric",)
 """Optional packages that initialise the driver when imported, and that no case needs."""
 
@@ -150,7 +153,9 @@ class CudaLane:
         )
 
     def force(self, run: Run, config: Any, spec: str = local_spec.NAME) -> None:
-        """Make a Megatron config build the layers of `spec`: `local`, or `transformer_engine`, which forces nothing.
+        """Make a Megatron config build the layers of `spec`: `local`, or `transformer_engine`.
+
+        The latter forces nothing but what needs Apex, where there is none.
 
         Raises:
             Unavailable: Transformer Engine is not installed, or the local layers can't do what the config asks.
@@ -159,6 +164,8 @@ class CudaLane:
             local_spec.force_local_spec(run, config)
         elif transformer_engine.is_installed():
             raise Unavailable("Transformer Engine is not installed in this base environment")
+        elif importlib.util.find_spec(_APEX_GRADIENTS) is None:
+            local_spec.force_fields(run, config, {"gradient_accumulation_fusion": False})
 
     def leave(self, run: Run, *, raised: bool) -> dict[str, Any]:
         """What the observation's environment says of this lane: GPU, libraries, settings as read back, peak memory.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from harness.observe.run import Run, Unavailable
@@ -25,13 +26,18 @@ def force_local_spec(run: Run, config: Any, **more: Any) -> None:
         raise Unavailable("multi-latent attention needs Transformer Engine's attention; the local spec has none")
     if getattr(config, "context_parallel_size", 1) > 1:
         raise Unavailable("context parallelism needs Transformer Engine's attention; the local spec has none")
+    force_fields(run, config, {**_forced_fields(config), **more})
+    if getattr(config, "sequence_parallel", False):
+        _let_torch_norms_be_sequence_parallel(run)
+
+
+def force_fields(run: Run, config: Any, fields: Mapping[str, Any]) -> None:
+    """Set fields of a config, those that the pin has; each becomes a mask with the stack's own value."""
     owner = type(config).__name__
-    for name, forced in {**_forced_fields(config), **more}.items():
+    for name, forced in fields.items():
         if hasattr(config, name):
             run.mask(f"{owner}.{name}", getattr(config, name), forced)
             setattr(config, name, forced)
-    if getattr(config, "sequence_parallel", False):
-        _let_torch_norms_be_sequence_parallel(run)
 
 
 def _forced_fields(config: Any) -> dict[str, Any]:
