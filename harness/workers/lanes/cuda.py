@@ -63,7 +63,7 @@ DETERMINISTIC = {
 _CONFIRMED_BY_NCCL = ("NCCL_ALGO", "NCCL_PROTO")
 
 _APEX_GRADIENTS = "fused_weight_gradient_mlp_cuda"
-"""Apex's extension that accumulates gradients in the layers which are Megatron-Core's own, Transformer Engine or not."""
+"""Apex's extension that accumulates gradients in Megatron-Core's own layers, with or without Transformer Engine."""
 
 HIDDEN = ("torch_geometric",)
 """Optional packages that initialise the driver when imported, and that no case needs."""
