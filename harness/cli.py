@@ -25,7 +25,7 @@ from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import Golden, GoldenError
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
-from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run
+from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run, print_summary
 from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
@@ -189,9 +189,10 @@ def check_stack(
 @app.command()
 def report(
     run: Annotated[Path | None, typer.Argument(help="A run's folder (default: the latest under .parity/runs).")] = None,
+    areas: Annotated[bool, typer.Option("--areas", help="Counts per area alone, without the cases.")] = False,
 ) -> None:
-    """Print the table of a run again."""
-    print_run(Records(run or _latest_run()), console)
+    """Print the tables of a run again: its cases, and how many of each area came to which verdict."""
+    (print_summary if areas else print_run)(Records(run or _latest_run()), console)
 
 
 @app.command()

@@ -163,6 +163,7 @@ class ParityPlugin:
                 "case",
                 {
                     "case": item.name.removeprefix("test_"),
+                    "area": _area(item),
                     "verdict": str(Verdict.NOT_RUN),
                     "why": reason.removeprefix("Skipped: "),
                     "seconds": 0.0,
@@ -311,9 +312,10 @@ class Parity:
         runner = self._plugin.runner
         try:
             if self.lane in lanes:
-                outcome = runner.run(case, expects)
+                outcome = runner.run(case, expects, area=_area(self._request.node))
             else:
-                outcome = runner.not_run(case, f"needs the {' or '.join(lanes)} lane (--lane {lanes[0]})")
+                needs = f"needs the {' or '.join(lanes)} lane (--lane {lanes[0]})"
+                outcome = runner.not_run(case, needs, area=_area(self._request.node))
         except StackError as error:
             pytest.fail(str(error), pytrace=False)
         _settle(self._request, outcome)
@@ -345,7 +347,7 @@ class Consistency:
         try:
             case = make_check(probe, parameters, layout, written_by, written_layout)
             self._plugin.claim(f"{case.id}@{role}", self._request.node.nodeid)
-            outcome = runner.check(case, role)
+            outcome = runner.check(case, role, area=_area(self._request.node))
         except (ProbeError, UnknownLayoutError, StackError) as error:
             pytest.fail(str(error), pytrace=False)
         _settle(self._request, outcome)
@@ -365,6 +367,11 @@ def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
 def consistency(request: pytest.FixtureRequest) -> Consistency:
     """Check one stack: `consistency("process_groups", layout="tp2")`; the test runs once for each stack."""
     return Consistency(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
+
+
+def _area(item: pytest.Item) -> str:
+    """What a case is counted under: the name of its test's file."""
+    return item.path.stem.removeprefix("test_")
 
 
 @pytest.fixture

@@ -214,11 +214,10 @@ class Runner:
         """Whether the old side always runs twice (A/A): where that the same comes out is a claim, not a given."""
         return self.lane.name == "cuda"
 
-    def not_run(self, case: Case, reason: str) -> Outcome:
-        """Record that a case cannot run here, without trying."""
+    def not_run(self, case: Case, reason: str, *, area: str = "") -> Outcome:
+        """Record that a case cannot run here, without trying; `area` as in `run`."""
         outcome = Outcome(case, Judged(Verdict.NOT_RUN, reason), {}, 0.0, self._options)
-        self.records.write("case", _case_record(outcome))
-        return outcome
+        return self._recorded(outcome, area)
 
     @property
     def _options(self) -> str:
@@ -237,8 +236,13 @@ class Runner:
             imported = job.result()
             progress(f"{name}: {imported.modules} modules imported in {imported.seconds:.0f} s")
 
-    def run(self, case: Case, expects: Expectation | None = None, limits: Limits | None = None) -> Outcome:
+    def run(
+        self, case: Case, expects: Expectation | None = None, limits: Limits | None = None, *, area: str = ""
+    ) -> Outcome:
         """Run a case on both sides at the same time, judge it and record it.
+
+        Args:
+            area: what the case is counted under (default: its probe).
 
         Raises:
             StackError: the stack that the case names to write its files cannot be built.
@@ -253,8 +257,7 @@ class Runner:
             again = self._side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
             judged = _with_repeat(judged, sides["old"], again)
         outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options, golden=golden)
-        self.records.write("case", _case_record(outcome))
-        return outcome
+        return self._recorded(outcome, area)
 
     def _both(self, case: Case, limits: Limits, written: Mapping[str, Side]) -> dict[str, Side]:
         jobs = {
@@ -263,8 +266,8 @@ class Runner:
         }
         return {name: job.result() for name, job in jobs.items()}
 
-    def check(self, case: Case, who: str, limits: Limits | None = None) -> Outcome:
-        """Run a check of one stack, that of `old` or `new` or one by its name, judge it and record it.
+    def check(self, case: Case, who: str, limits: Limits | None = None, *, area: str = "") -> Outcome:
+        """Run a check of one stack (`old`, `new` or one by its name), judge it and record it; `area` as in `run`.
 
         Raises:
             StackError: a stack that is named cannot be built.
@@ -279,7 +282,10 @@ class Runner:
             judged = Judged(Verdict.BROKEN, str(error))
         selected, label = self.sides.alone.get(who, who), self.sides.label(who)
         outcome = Outcome(case, judged, {who: side}, time.monotonic() - started, selected, label)
-        self.records.write("case", _case_record(outcome))
+        return self._recorded(outcome, area)
+
+    def _recorded(self, outcome: Outcome, area: str) -> Outcome:
+        self.records.write("case", {"area": area or outcome.case.probe.name, **_case_record(outcome)})
         return outcome
 
     def close(self) -> None:

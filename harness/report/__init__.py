@@ -2,6 +2,6 @@
 
 from harness.report.draft import draft_ledger
 from harness.report.records import Records, RecordsError
-from harness.report.terminal import latest_cases, print_run, summary_line
+from harness.report.terminal import latest_cases, print_run, print_summary, summary_line
 
-__all__ = ["Records", "RecordsError", "draft_ledger", "latest_cases", "print_run", "summary_line"]
+__all__ = ["Records", "RecordsError", "draft_ledger", "latest_cases", "print_run", "print_summary", "summary_line"]

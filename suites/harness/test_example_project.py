@@ -225,6 +225,28 @@ def test_report_prints_the_latest_run_again(example: Project) -> None:
     assert summary(again.stdout) == summary(ran.stdout)
 
 
+def test_areas_count_verdicts_by_file_and_fit_80_columns(example: Project) -> None:
+    example.write("test_other_area_of_the_toy_project.py", TEST.replace("[1, 2]", "[3]"))
+    example.edit(2, "fusion: bool = True", "fusion: bool = False")
+    example.write(
+        "golden/declared/changes.toml",
+        DECLARED.format(old="True").replace("config*", "config[size=3]").replace("intended", "unexplained"),
+    )
+    example.environment["COLUMNS"] = "80"
+    ran = example.pytest()
+    again = example.parity("report", "--areas")
+    assert again.returncode == 0, again.stderr
+    for shown in (ran.stdout, again.stdout):
+        lines = [line.split() for line in shown.splitlines() if len(line) <= 80]
+        assert ["area", "declared", "regression", "unexplained"] in lines
+        assert ["toy", "2"] in lines
+        assert ["other_area_of_the_toy_project", "1", "1"] in lines
+        assert ["all", "1", "2", "1"] in lines
+    assert summary(again.stdout) == "0 identical · 1 declared · 2 regression · 1 unexplained · evidence 3 of 3"
+    assert "config[size=3]" in ran.stdout
+    assert "config[size=3]" not in again.stdout
+
+
 def test_ctrl_c_leaves_no_process_behind(example: Project) -> None:
     example.write(
         "probes.py",
