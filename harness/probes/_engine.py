@@ -47,6 +47,7 @@ def construct_engine(
     checkpoint: Mapping[str, Any] | None = None,
     tokenizer: bool = False,
     fields: Mapping[str, Any] | None = None,
+    engine_class: str = _ENGINE,
 ) -> Any:
     """A `MegatronEngine` through its real constructor, with process groups as the run's layout asks.
 
@@ -59,11 +60,12 @@ def construct_engine(
         checkpoint: fields of `CheckpointConfig`.
         tokenizer: give the model folder a tokenizer, and let `HFModelConfig` load it.
         fields: of the Hugging Face config, in the place of its own.
+        engine_class: `MegatronEngine`, or one derived from it.
     """
     folder = write_model_folder(run, hf_config, tokenizer=tokenizer, fields=fields)
     run.lane.start_distributed(run)
     return run.call(
-        _ENGINE,
+        engine_class,
         model_config=run.call(
             "verl.workers.config:HFModelConfig", path=str(folder), load_tokenizer=tokenizer, **(model or {})
         ),
@@ -100,6 +102,7 @@ def build_module(run: Run, engine: Any, *, spec: str = "local") -> list[Any]:
     """
     prepare_build(run, engine, spec=spec)
     engine.module = engine._build_megatron_module()
+    record_hooks(run, engine.provider)
     return list(engine.module)
 
 
@@ -144,3 +147,10 @@ def record_provenance(run: Run, engine: Any) -> None:
         except ImportError as broken:
             # Upstream's own `except ImportError` takes another path here, without a word.
             run.provenance[name] = f"import fails: {broken}"
+
+
+def record_hooks(run: Run, provider: Any) -> None:
+    """Record, in order, where each hook registered on the provider really comes from; the vanilla branch has none."""
+    for stage in ("pre", "post"):
+        for position, hook in enumerate(getattr(provider, f"_{stage}_wrap_hooks", ())):
+            run.comes_from(f"{stage}_wrap_hook.{position}", hook)

@@ -17,31 +17,75 @@ TOKENS = 16
 """Tokens of a sequence."""
 
 
-def forward_backward(run: Run, chunks: Sequence[Any]) -> dict[str, Any]:
+def take_steps(
+    run: Run, engine: Any, *, steps: int = 1, label_the_model: bool = False, objective: str = "tokens"
+) -> dict[str, Any]:
+    """Take training steps with an engine whose model chunks have their parameters; its optimizer is built here.
+
+    Zeroing, the step and, between steps, the learning rate's schedule are the engine's own methods.
+
+    Args:
+        steps: how many, on the same batch; more than one also brings the optimizer's state.
+        label_the_model: give the model the labels, as multi-token prediction needs.
+        objective: as `forward_backward`.
+
+    Returns:
+        By global parameter name, this rank's shards: `parameters` before the first step, `gradients` of the last
+        (reduced, of the buffer's dtype), `updated` after it. `grad_norm` of the last step, and what `forward_backward`
+        says of it. After more than one, `grad_norms` and `losses` of all, and `optimizer` (see `optimizer_state`).
+    """
+    chunks = list(engine.module)
+    tree: dict[str, Any] = {"parameters": parameters(chunks)}
+    engine.optimizer = engine._build_optimizer()
+    if steps > 1:
+        engine.lr_scheduler = engine._build_lr_scheduler()
+        tree |= {"grad_norms": [], "losses": []}
+    for step in range(steps):
+        engine.optimizer_zero_grad()
+        tree |= forward_backward(run, chunks, label_the_model=label_the_model, objective=objective)
+        tree |= {"gradients": gradients(chunks), "grad_norm": engine.optimizer_step()}
+        if steps > 1:
+            tree["grad_norms"].append(tree["grad_norm"])
+            tree["losses"].append(tree["loss"].item() if "loss" in tree else None)
+            tree["learning_rate"] = engine.lr_scheduler_step() if step < steps - 1 else tree["learning_rate"]
+    tree["updated"] = parameters(chunks)
+    if steps > 1:
+        tree["optimizer"] = optimizer_state(engine.optimizer, chunks)
+    return tree
+
+
+def forward_backward(
+    run: Run, chunks: Sequence[Any], *, label_the_model: bool = False, objective: str = "tokens"
+) -> dict[str, Any]:
     """Forward and backward, gradients finished by whatever verl registered as finalizer.
 
     One micro-batch; as many as pipeline stages where they are interleaved, which is the fewest that Megatron-Core
     takes. What passes each module goes to `run.trace`.
 
+    Args:
+        label_the_model: give the model the labels, as multi-token prediction needs.
+        objective: `tokens` (cross entropy of the successor) or `values` (squared distance from a function of it).
+
     Returns:
         On the last pipeline stage `logits` (float32, this rank's sequences x its part of the tokens x its part of the
-        vocabulary) and `loss`, the mean over this rank's tokens; on other stages nothing.
+        vocabulary), or `values` (its sequences x its part of the tokens x 1), and `loss`, the mean over this rank's
+        tokens; on other stages nothing.
     """
     import torch
 
-    cross_entropy = run.upstream("verl.utils.megatron.tensor_parallel:vocab_parallel_log_probs_from_logits")
+    name, loss_function = {"tokens": ("logits", _cross_entropy), "values": ("values", _squared_error)}[objective]
     schedule = run.upstream("megatron.core.pipeline_parallel:get_forward_backward_func")()
-    logits_of: list[Any] = []
-    losses: list[Any] = []
+    seen: dict[str, list[Any]] = {name: [], "loss": []}
 
     def forward_step(batches: Any, model: Any) -> tuple[Any, Any]:
         tokens, positions, labels = next(batches)
-        output = model(input_ids=tokens, position_ids=positions, attention_mask=None)
+        labelled = {"labels": labels} if label_the_model else {}
+        output = model(input_ids=tokens, position_ids=positions, attention_mask=None, **labelled)
 
-        def loss_of(logits: Any) -> tuple[Any, dict[str, Any]]:
-            logits_of.append(logits.detach().float().clone())
-            loss = -cross_entropy(logits.float(), labels).mean()
-            losses.append(loss.detach().clone())
+        def loss_of(output: Any) -> tuple[Any, dict[str, Any]]:
+            seen[name].append(output.detach().float().clone())
+            loss = loss_function(run, output, labels)
+            seen["loss"].append(loss.detach().clone())
             # Megatron-Core sums over context parallel ranks; a mean of means is wanted.
             return loss / run.layout.context_parallel_size, {}
 
@@ -58,7 +102,18 @@ def forward_backward(run: Run, chunks: Sequence[Any]) -> dict[str, Any]:
             micro_batch_size=len(batches[0][0]),
             forward_only=False,
         )
-    return {"logits": torch.cat(logits_of), "loss": torch.stack(losses).mean()} if logits_of else {}
+    if not seen["loss"]:
+        return {}
+    return {name: torch.cat(seen[name]), "loss": torch.stack(seen["loss"]).mean()}
+
+
+def _cross_entropy(run: Run, logits: Any, labels: Any) -> Any:
+    log_probs = run.upstream("verl.utils.megatron.tensor_parallel:vocab_parallel_log_probs_from_logits")
+    return -log_probs(logits.float(), labels).mean()
+
+
+def _squared_error(_run: Run, values: Any, labels: Any) -> Any:
+    return (values.float() - labels.unsqueeze(-1) / 101).square().mean()
 
 
 def gradients(chunks: Sequence[Any]) -> dict[str, Any]:
@@ -72,6 +127,40 @@ def gradients(chunks: Sequence[Any]) -> dict[str, Any]:
                 _gather(buffer)
     found = {placed.name: placed.parameter for placed in placed_parameters(chunks)}
     return {name: parameter.main_grad.clone() for name, parameter in found.items() if parameter.requires_grad}
+
+
+def requires_grad(chunks: Sequence[Any]) -> dict[str, bool]:
+    """Whether each parameter of this rank is trained, by global name."""
+    return {placed.name: placed.parameter.requires_grad for placed in placed_parameters(chunks)}
+
+
+def optimizer_state(optimizer: Any, chunks: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Main parameters and state of a Megatron optimizer, by what it is and by global parameter name.
+
+    Returns:
+        `param` (the copy that is stepped), `exp_avg` and `exp_avg_sq`: of the parameter's shape; one-dimensional and
+        this rank's part alone where the distributed optimizer scatters it, absent where the part is empty.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    for part in getattr(optimizer, "chained_optimizers", [optimizer]):
+        for placed in placed_parameters(chunks):
+            main = _main_parameter(part, placed.parameter)
+            state = part.optimizer.state.get(main, {}) if main is not None else {}
+            for name, value in ({"param": main} | state if state else {}).items():
+                if getattr(value, "dim", lambda: 0)():
+                    kept.setdefault(name, {})[placed.name] = value.detach().clone()
+    return kept
+
+
+def _main_parameter(optimizer: Any, parameter: Any) -> Any:
+    """What the inner optimizer steps in the place of a model's parameter; None where it steps nothing of it."""
+    scattered = getattr(optimizer, "model_param_group_index_map", None)
+    if scattered is None:
+        return getattr(parameter, "main_param", parameter)
+    if parameter not in scattered:
+        return None
+    group, position = scattered[parameter]
+    return optimizer.optimizer.param_groups[group]["params"][position]
 
 
 def parameters(chunks: Sequence[Any]) -> dict[str, Any]:

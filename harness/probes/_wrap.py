@@ -48,15 +48,8 @@ def make_module(
         peft_cls=engine.peft_cls,
         peft_config=peft_config,
     )
-    record_hooks(run, engine.provider)
+    _engine.record_hooks(run, engine.provider)
     return list(engine.module)
-
-
-def record_hooks(run: Run, provider: Any) -> None:
-    """Record, in order, where each hook registered on the provider really comes from."""
-    for stage in ("pre", "post"):
-        for position, hook in enumerate(getattr(provider, f"_{stage}_wrap_hooks", ())):
-            run.comes_from(f"{stage}_wrap_hook.{position}", hook)
 
 
 def unwrapped(chunk: Any) -> Any:

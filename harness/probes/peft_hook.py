@@ -58,7 +58,6 @@ def peft_hook(
     engine._build_tf_config()
     run.comes_from("peft", type(engine.peft_cls))
     modules = _engine.build_module(run, engine)
-    _wrap.record_hooks(run, engine.provider)
     parameters = _wrap.described_parameters(modules)
     return {
         "order": list(parameters),

@@ -29,6 +29,8 @@ def force_local_spec(run: Run, config: Any, **more: Any) -> None:
     force_fields(run, config, {**_forced_fields(config), **more})
     if getattr(config, "sequence_parallel", False):
         _let_torch_norms_be_sequence_parallel(run)
+    if getattr(config, "mtp_num_layers", None):
+        _let_mtp_layers_be_local(run)
 
 
 def force_fields(run: Run, config: Any, fields: Mapping[str, Any]) -> None:
@@ -61,6 +63,28 @@ def _local_layer_spec(own: Any) -> Any:
     from megatron.bridge.models.gpt_provider import local_layer_spec
 
     return local_layer_spec
+
+
+def _let_mtp_layers_be_local(run: Run) -> None:
+    """Build layers of multi-token prediction like the others: Bridge's provider asks for Transformer Engine's there.
+
+    A second call does nothing.
+    """
+    from megatron.core.models.gpt import gpt_layer_specs
+
+    original = gpt_layer_specs.get_gpt_mtp_block_spec
+    if original.__module__ == __name__:
+        return
+
+    def local(config: Any, spec: Any, use_transformer_engine: bool, **keywords: Any) -> Any:
+        return original(config, spec, use_transformer_engine=False, **keywords)
+
+    gpt_layer_specs.get_gpt_mtp_block_spec = local
+    run.stand_in(
+        "megatron.core.models.gpt.gpt_layer_specs:get_gpt_mtp_block_spec(use_transformer_engine=True)",
+        f"{__name__}:{_let_mtp_layers_be_local.__name__}",
+        "the same function is asked for local layers, as the decoder's are",
+    )
 
 
 def _let_torch_norms_be_sequence_parallel(run: Run) -> None:
