@@ -278,7 +278,8 @@ def _prefer_libraries_of_torch() -> None:
     roots = [Path(root) for root in (nvidia.submodule_search_locations or ())] if nvidia else []
     own = [str(folder) for root in roots for folder in sorted(root.glob("*/lib"))]
     # Transformer Engine looks here before it asks the loader, and for a file name that torch's cuDNN does not have.
-    os.environ.update({"CUDNN_HOME": str(root / "cudnn") for root in roots if (root / "cudnn").is_dir()})
+    for cudnn in (root / "cudnn" for root in roots if (root / "cudnn").is_dir()):
+        os.environ["CUDNN_HOME"] = str(cudnn)
     path = os.environ.get("LD_LIBRARY_PATH", "")
     wanted = os.pathsep.join([*own, *([path] if path else [])])
     if own and not path.startswith(os.pathsep.join(own)):
