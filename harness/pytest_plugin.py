@@ -61,6 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
     group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
     group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
+    group.addoption("--hf-configs", metavar="DIR", help="resolve every config.json under this folder too")
     group.addoption("--ledger", metavar="PATH", help="ledger: a file, or a folder of them (default: golden/declared/)")
 
 
@@ -283,8 +284,8 @@ class Parity:
         expects: Expectation | None = None,
         lanes: Sequence[str] = LANES,
         **parameters: Any,
-    ) -> None:
-        """Run `probe` with `parameters` under `layout` on both sides.
+    ) -> Outcome:
+        """Run `probe` with `parameters` under `layout` on both sides, and return what came out if the verdict passes.
 
         Args:
             old_layout: the old side's layout, where it is another; the probe must say what part of each tensor a rank
@@ -319,6 +320,7 @@ class Parity:
         except StackError as error:
             pytest.fail(str(error), pytrace=False)
         _settle(self._request, outcome)
+        return outcome
 
 
 class Consistency:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from harness.observe.run import MissingSymbol, Run
@@ -52,7 +53,7 @@ def construct_engine(
     """A `MegatronEngine` through its real constructor, with process groups as the run's layout asks.
 
     Args:
-        hf_config: a shipped model name or the path of a Hugging Face `config.json`.
+        hf_config: see `harness.probes._models.write_model_folder`.
         dtype: parameter dtype; `float32`, which verl's config class refuses, is set by hand after construction.
         model: further fields of `HFModelConfig`.
         engine: further fields of `McoreEngineConfig`. `vanilla_mbridge` is False on every pin unless given; None leaves
@@ -93,6 +94,21 @@ def engine_config(run: Run, *, dtype: str = "bfloat16", **fields: Any) -> Any:
 def resolved_config(engine: Any) -> Any:
     """The config after `_build_tf_config`: the provider on the Bridge branch, the transformer config on the other."""
     return engine.tf_config if engine.provider is None else engine.provider
+
+
+def observed_config(config: Any) -> dict[str, Any]:
+    """`config`, every field of it, and `other_attributes`: what was set on it beside its fields.
+
+    A Hugging Face config among them stands as its own `to_dict()`, without the version of its writer: how transformers
+    keeps one in memory is its affair.
+    """
+    shown = copy.copy(config)
+    for name, value in vars(config).items():
+        if hasattr(value, "to_json_string"):
+            object.__setattr__(shown, name, {"(class)": type(value).__name__, **value.to_dict()})
+            getattr(shown, name).pop("transformers_version", None)
+    names = {field.name for field in fields(config)}
+    return {"config": shown, "other_attributes": {key: value for key, value in vars(shown).items() if key not in names}}
 
 
 def build_module(run: Run, engine: Any, *, spec: str = "local") -> list[Any]:

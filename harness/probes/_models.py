@@ -1,4 +1,4 @@
-"""Parameters that probes share: a model by shipped name or Hugging Face `config.json`, and choices by name."""
+"""Parameters that probes share: a model by shipped name, Hugging Face `config.json` or class, and choices by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from harness.observe.run import Run
 from harness.probes.registry import ProbeError
 
 _SHIPPED = Path(__file__).parent / "models"
+
+_LAYER_COUNTS = ("num_hidden_layers", "depth", "encoder_layers", "num_layers")
+"""How Hugging Face configs, those of their vision and audio parts included, call the number of layers."""
 
 MODEL_FOLDER = Path("model")
 """Where a run finds its model, relative to the run's folder, so that both sides and all ranks see the same path."""
@@ -39,6 +42,31 @@ def config_file(hf_config: str) -> Path:
     return path
 
 
+def is_model_class(hf_config: str) -> bool:
+    """Whether `hf_config` is written like a class: it need not exist."""
+    return hf_config.isidentifier() and hf_config[0].isupper()
+
+
+def default_config(run: Run, architecture: str) -> Any:
+    """The config that transformers gives a model class by default, but of two layers, in each of its parts.
+
+    Raises:
+        MissingSymbol: the pin's transformers has no such class.
+    """
+    config = _shrunk(run.upstream(f"transformers:{architecture}.config_class"))
+    config.architectures = [architecture]
+    return config
+
+
+def _shrunk(kind: type) -> Any:
+    default = kind()
+    counts = {name: 2 for name in _LAYER_COUNTS if isinstance(getattr(default, name, None), int)}
+    parts = {name: type(getattr(default, name, None)) for name in getattr(kind, "sub_configs", ())}
+    shrunk = {name: _shrunk(part).to_dict() for name, part in parts.items() if hasattr(part, "sub_configs")}
+    # Lists with an entry per layer are made by the class from the number of layers.
+    return kind(**counts, **shrunk)
+
+
 def write_model_folder(
     run: Run, hf_config: str, *, tokenizer: bool = False, fields: Mapping[str, Any] | None = None
 ) -> Path:
@@ -46,11 +74,19 @@ def write_model_folder(
 
     The path is the same on both sides because upstream keeps it in its configs. It holds `config.json`, with `fields`
     in the place of its own, and, on request, a tokenizer of two words; ranks may call this at the same time.
+
+    Args:
+        hf_config: a shipped model name, the path of a `config.json`, or the name of a transformers model class such as
+            `Qwen3ForCausalLM`, for the default config of that class shrunk to two layers.
     """
-    source = config_file(hf_config).resolve()
     draft = run.folder / f"model-of-rank-{run.rank}"
     draft.mkdir()
-    (draft / "config.json").write_text(json.dumps(json.loads(source.read_text()) | dict(fields or {})))
+    if is_model_class(hf_config):
+        default_config(run, hf_config).save_pretrained(draft)
+    else:
+        shutil.copyfile(config_file(hf_config).resolve(), draft / "config.json")
+    written = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(written | dict(fields or {})))
     if tokenizer:
         _write_tokenizer(draft)
     os.chdir(run.folder)

@@ -72,11 +72,13 @@ def provider_config(
     engine = _engine.construct_engine(run, hf_config, dtype=dtype, engine=chosen)
     if construction == "initialize":
         config = _engine.initialize(run, engine)
-        return _observed(config) | {"changed_by_build": _changes(run, config, _engine.resolved_config(engine))}
+        return _engine.observed_config(config) | {
+            "changed_by_build": _changes(run, config, _engine.resolved_config(engine))
+        }
     engine._build_tf_config()
     config = _engine.resolved_config(engine)
     _engine.record_provenance(run, engine)
-    return _observed(config)
+    return _engine.observed_config(config)
 
 
 def _overriding(overrides: str | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -85,14 +87,6 @@ def _overriding(overrides: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if isinstance(overrides, str):
         return choice("overrides", overrides, OVERRIDES)
     return {"override_transformer_config": dict(overrides)}
-
-
-def _observed(config: Any) -> dict[str, Any]:
-    names = {field.name for field in fields(config)}
-    return {
-        "config": config,
-        "other_attributes": {name: value for name, value in vars(config).items() if name not in names},
-    }
 
 
 def _changes(run: Run, before: Any, after: Any) -> dict[str, Any]:
