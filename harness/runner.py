@@ -306,7 +306,7 @@ class Runner:
             if isinstance(self.sides.old, GoldenSide):
                 return self._judged_by_golden(self.sides.old, case, sides, expects)
             judged = judge(case.id, sides["old"], sides["new"], self.ledger, expects)
-            if judged.tensors and judged.verdict is Verdict.REGRESSION:
+            if any(judged.tensors) and judged.verdict is Verdict.REGRESSION:
                 floor = self._with_floor(case, sides["old"], self.sides.old, limits)
                 judged = judge(case.id, floor, sides["new"], self.ledger, expects)
             golden = self._goldens.read(case.slug) if self._goldens and case.spans is None else None

@@ -60,6 +60,7 @@ def training_step(
     attention: str = "auto",
     steps: int = 1,
     recompute: str = "none",
+    branch: str = "bridge",
     override_ddp_config: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
     """Forward, loss, backward, gradient reduction and optimizer steps of a tiny model.
@@ -81,6 +82,7 @@ def training_step(
             `fused` or `unfused`; verl's own choice, `flash`, needs a package of its own.
         steps: how many optimizer steps, on the same batch.
         recompute: `none`, `full` or `selective`: activations that are computed again in the backward pass.
+        branch: `bridge` (Megatron-Bridge builds the model) or `vanilla` (mbridge does).
         override_ddp_config: verl's setting of that name.
 
     Returns:
@@ -96,6 +98,7 @@ def training_step(
     chosen = {
         "use_distributed_optimizer": distributed_optimizer,
         "override_transformer_config": overrides | choice("recompute", recompute, _RECOMPUTE),
+        "vanilla_mbridge": choice("branch", branch, {"bridge": False, "vanilla": True}),
         "override_ddp_config": dict(override_ddp_config or {}),
     }
     engine = _engine.construct_engine(run, hf_config, dtype=dtype, engine=chosen)

@@ -182,7 +182,10 @@ def _device_answers(torch: Any) -> dict[str, Any]:
     def seed(value: int) -> None:
         generator.manual_seed(value)
 
+    barrier = torch.distributed.barrier
+
     answers: dict[str, Any] = {
+        "torch.distributed.barrier": lambda *arguments, device_ids=None, **keywords: barrier(*arguments, **keywords),
         "torch.cuda.Stream": _InOrder,
         "torch.cuda.Event": _InOrder,
         "torch.cuda.stream": lambda _stream: contextlib.nullcontext(),

@@ -27,6 +27,8 @@ def force_local_spec(run: Run, config: Any, **more: Any) -> None:
     if getattr(config, "context_parallel_size", 1) > 1:
         raise Unavailable("context parallelism needs Transformer Engine's attention; the local spec has none")
     force_fields(run, config, {**_forced_fields(config), **more})
+    if type(config).__module__.startswith("megatron.core."):
+        _let_mbridge_build_local_layers(run)
     if getattr(config, "sequence_parallel", False):
         _let_torch_norms_be_sequence_parallel(run)
     if getattr(config, "mtp_num_layers", None):
@@ -84,6 +86,26 @@ def _let_mtp_layers_be_local(run: Run) -> None:
         "megatron.core.models.gpt.gpt_layer_specs:get_gpt_mtp_block_spec(use_transformer_engine=True)",
         f"{__name__}:{_let_mtp_layers_be_local.__name__}",
         "the same function is asked for local layers, as the decoder's are",
+    )
+
+
+def _let_mbridge_build_local_layers(run: Run) -> None:
+    """Give mbridge, which always asks for Transformer Engine's layers, the local ones. A second call does nothing."""
+    from mbridge.core import llm_bridge
+
+    original = llm_bridge.get_gpt_decoder_block_spec
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def local(config: Any, use_transformer_engine: bool, **keywords: Any) -> Any:
+        return original(config, use_transformer_engine=False, **keywords)
+
+    llm_bridge.get_gpt_decoder_block_spec = local
+    run.stand_in(
+        "mbridge.core.llm_bridge:get_gpt_decoder_block_spec",
+        f"{__name__}:{_let_mbridge_build_local_layers.__name__}",
+        "it asks for layers of Transformer Engine, which the local spec has none of",
     )
 
 
