@@ -7,7 +7,7 @@ comparison with its noise floor, the verdict. Nothing has to be put back: the ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,11 +80,19 @@ def faulty_step(
     return STEP.function(run, hf_config=hf_config, distributed_optimizer=distributed_optimizer, seeded_init=seeded_init)
 
 
-@probe(enters=CONFIG.evidence.enters, returns=CONFIG.evidence.returns)
-def faulty_config(run: Run, *, fault: str = "none") -> Mapping[str, Any]:
-    """`provider_config` with a fault in upstream's code."""
+@probe(returns=("*",))
+def faulty_config(
+    run: Run, *, fault: str = "none", probe: str = "provider_config", given: Sequence[tuple[str, Any]] = ()
+) -> Mapping[str, Any]:
+    """A config probe with a fault in upstream's code.
+
+    Args:
+        fault: name of one of `FAULTS`, or `none`.
+        probe: name of the config probe.
+        given: its parameters, each with its value.
+    """
     _apply(run, fault)
-    return CONFIG.function(run)
+    return find_probe(probe).function(run, **dict(given))
 
 
 def _apply(run: Run, name: str) -> None:
@@ -303,6 +311,46 @@ class _FusingLane(CpuLane):
         config.apply_rope_fusion = True
 
 
+def _not_in_fp32(config: Any) -> Any:
+    config.grad_reduce_in_fp32 = not config.grad_reduce_in_fp32
+    return config
+
+
+def _last_override_lost(_run: Run, original: Original, provider: Any, dtype: Any, overrides: dict[str, Any]) -> Any:
+    return original(provider, dtype=dtype, overrides=dict(list(overrides.items())[:-1]))
+
+
+def _renamed(_run: Run, original: Original, provider: Any, dtype: Any, overrides: dict[str, Any]) -> Any:
+    return original(provider, dtype=dtype, overrides={f"moe_{name}": value for name, value in overrides.items()})
+
+
+def _dispatched_to_all(provider: Any) -> None:
+    provider.moe_token_dispatcher_type = "allgather"
+
+
+def _one_rank_apart(_run: Run, original: Original, **sizes: Any) -> None:
+    original(**sizes | {"context_parallel_size": 2})
+
+
+def _one_expert_more(provider: Any) -> Any:
+    provider.moe_router_topk += 1
+    return provider
+
+
+def _default_moved(run: Run) -> None:
+    config = run.upstream("megatron.core.transformer.transformer_config:TransformerConfig")
+    config.__dataclass_fields__["hidden_dropout"].default = 0.2
+
+
+def _field_gone(run: Run) -> None:
+    config = run.upstream("megatron.core.optimizer:OptimizerConfig")
+    del config.__dataclass_fields__["adam_beta1"]
+
+
+def _unregistered(names: list[str]) -> list[str]:
+    return [name for name in names if name != "OlmoeForCausalLM"]
+
+
 def _lane_fuses(run: Run) -> None:
     run.lane = _FusingLane()
 
@@ -312,6 +360,10 @@ def _device_unknown(run: Run) -> None:
 
     run.lane.start_distributed(run)
     torch.cuda.current_device = lambda: "meta"
+
+
+def _config(probe: str, **given: Any) -> dict[str, Any]:
+    return {"probe": "faulty_config", "parameters": {"probe": probe, "given": tuple(given.items())}}
 
 
 # The faults -----------------------------------------------------------------------------------------------------------
@@ -331,6 +383,9 @@ _SCHEDULE_CONFIG = "megatron.core.pipeline_parallel.schedules:get_model_config"
 _SEED = "verl.workers.engine.megatron.transformer_impl:set_random_seed"
 _RESOLVE = "verl.workers.engine.megatron.transformer_impl:MegatronEngine._build_tf_config"
 _LOG_PROBS = "verl.utils.megatron.tensor_parallel:vocab_parallel_log_probs_from_logits"
+
+_OVERRIDE = "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize"
+SAVE = "verl.utils.checkpoint.megatron_checkpoint_manager:MegatronCheckpointManager.save_checkpoint"
 
 _SLIGHTLY = 1 + 2**-7
 _PROJECTION = "decoder.layers.1.self_attention.linear_proj.weight"
@@ -577,6 +632,72 @@ FAULTS = (
         _after(_softmax_flipped),
         "config.attention_softmax_in_fp32",
         probe="faulty_config",
+    ),
+    _seeded(
+        "gradients reduced in another dtype",
+        "megatron.bridge.training.utils.config_utils:create_ddp_config",
+        _result(_not_in_fp32),
+        "ddp_config.grad_reduce_in_fp32",
+        **_config("ddp_config"),
+    ),
+    _seeded(
+        "an override lost",
+        _OVERRIDE,
+        _last_override_lost,
+        "arrived.mtp_loss_scaling_factor",
+        "changed.mtp_loss_scaling_factor",
+        **_config("provider_overrides", variant="mtp_layers"),
+    ),
+    _seeded(
+        "an override refused",
+        _OVERRIDE,
+        _renamed,
+        "exception",
+        **_config("provider_overrides", variant="recompute"),
+    ),
+    _seeded(
+        "another token dispatcher",
+        _RESOLVE,
+        _after(lambda engine: _dispatched_to_all(engine.provider)),
+        "fields.moe_token_dispatcher_type",
+        **_config("moe_defaults"),
+    ),
+    _seeded(
+        "another context parallel size in the process groups",
+        "megatron.core.parallel_state:initialize_model_parallel",
+        _one_rank_apart,
+        "rank?: groups.*",
+        "groups.data_parallel*",
+        **_config("dynamic_context_parallel", enabled=False),
+        layout="dp2",
+    ),
+    _seeded(
+        "an expert more in one bridge",
+        "megatron.bridge.models.qwen.qwen3_moe_bridge:Qwen3MoEBridge.provider_bridge",
+        _result(_one_expert_more),
+        "config.moe_router_topk",
+        **_config("architecture", hf_config="Qwen3MoeForCausalLM"),
+    ),
+    Fault(
+        "a default moved",
+        "TransformerConfig.hidden_dropout",
+        _default_moved,
+        ("defaults.hidden_dropout",),
+        **_config("config_fields"),
+    ),
+    Fault(
+        "a field gone",
+        "OptimizerConfig.adam_beta1",
+        _field_gone,
+        ("defaults.adam_beta1", "named_by_verl"),
+        **_config("config_fields", of="optimizer"),
+    ),
+    _seeded(
+        "a class no longer registered",
+        "megatron.bridge.models.conversion.auto_bridge:AutoBridge.list_supported_models",
+        _result(_unregistered),
+        "registered.OlmoeForCausalLM",
+        **_config("architectures"),
     ),
     _seeded("raises on the new side", _RESOLVE, _after(_three_query_groups), "exception"),
     _seeded(
