@@ -25,6 +25,7 @@ from harness.compare.trees import ABSENT, tree_differences
 from harness.compare.verdicts import describe, merge_ranks
 from harness.observe import Encoded, Observation
 from harness.observe.codec import canonical_bytes
+from harness.observe.shapes import shaped
 
 FORMAT = 1
 UNRAISED = describe(None)
@@ -297,7 +298,7 @@ def _close_numbers(found: Difference) -> bool:
 
 def _text(golden: Golden) -> str:
     document = _document(golden)
-    return _lines({"format": FORMAT, "digest": _digest(document), **document}) + "\n"
+    return _lines({"format": FORMAT, "digest": digest_of(document), **document}) + "\n"
 
 
 def _document(golden: Golden) -> dict[str, Any]:
@@ -305,7 +306,8 @@ def _document(golden: Golden) -> dict[str, Any]:
     return raw
 
 
-def _digest(document: Mapping[str, Any]) -> str:
+def digest_of(document: Mapping[str, Any]) -> str:
+    """The hash that a golden's file holds of everything else in it."""
     return hashlib.sha256(canonical_bytes(dict(document))).hexdigest()
 
 
@@ -335,39 +337,20 @@ def _parse(path: Path) -> Golden:
         if version != FORMAT:
             raise GoldenError(f"{path} has format {version}, this harness reads {FORMAT}: update the harness")
         digest = document.pop("digest")
-        if digest != _digest(document):
+        if digest != digest_of(document):
             raise GoldenError(f"{path} was edited by hand: its digest does not fit; {advice}")
-        return Golden(
-            case=document["case"],
-            provenance=document["provenance"],
-            history=tuple(document["history"]),
-            ranks=tuple(_rank(rank) for rank in document["ranks"]),
-            hooks=document.get("hooks"),
-        )
+        return shaped(Golden, document)
     except GoldenError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GoldenError(f"{path} cannot be read ({type(error).__name__}: {error}); {advice}") from error
 
 
-def _rank(raw: Mapping[str, Any]) -> RankGolden:
-    tensors = {
-        name: TensorGolden(
-            **{
-                **entry,
-                "shape": tuple(entry["shape"]),
-                "values": None if entry["values"] is None else tuple(entry["values"]),
-            }
-        )
-        for name, entry in raw["tensors"].items()
-    }
-    return RankGolden(raw["tree"], tensors, raw["exception"], raw["masks"])
-
-
 __all__ = [
     "Golden",
     "GoldenError",
     "GoldenStore",
+    "digest_of",
     "golden_differences",
     "golden_of",
     "host_class",

@@ -94,6 +94,11 @@ class ParityPlugin:
         """The run's folder, the same in every process."""
         return Path(self._shared["folder"]) if self._shared else new_run_folder(self._config.rootpath)
 
+    @property
+    def owner(self) -> int:
+        """Id of the process that owns the run's workers."""
+        return int(self._shared["owner"]) if self._shared else os.getpid()
+
     @cached_property
     def _selection(self) -> Selection:
         option = self._config.option
@@ -122,11 +127,10 @@ class ParityPlugin:
             self._give_up(str(error), 2)
         except StackError as error:
             self._give_up(str(error), error.exit_code)
-        owner = self._shared["owner"] if self._shared else os.getpid()
         limits = Limits(seconds=option.case_seconds)
         # What is not repeatable has no goldens.
         goldens = selection.goldens if lane.deterministic else None
-        runner = Runner(self.folder, sides, ledger, owner, limits, goldens=goldens, lane=lane)
+        runner = Runner(self.folder, sides, ledger, self.owner, limits, goldens=goldens, lane=lane)
         # Under pytest-xdist its own processes alone have a runner; all of them say the same.
         runner.start(asdict(selection), self._filters())
         return runner

@@ -199,8 +199,7 @@ class _Encoder:
             parts = {"args": list(value.args), "keywords": value.keywords}
             return {"$partial": self.any(value.func, path), "with": self._mapping(parts, path)}
         if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-            fields = {name: getattr(value, name) for name in names}
+            fields = _attributes(value, [field.name for field in dataclasses.fields(value)], path)
             extra = {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in fields}
             return {
                 "$dataclass": _qualified(type(value)),
@@ -237,7 +236,7 @@ class _Encoder:
             raise EncodingError(f"{path or 'the value'} is a {kind}: reading it would use it up")
         if not all(base is object or base.__flags__ & _HEAP_TYPE for base in type(value).__mro__):
             return self._reduced(value, kind, path)
-        slots = {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+        slots = _attributes(value, _slots(type(value)), path)
         if not slots and not hasattr(value, "__dict__"):
             return self._reduced(value, kind, path)
         return {"$object": kind, "state": self._mapping({**slots, **getattr(value, "__dict__", {})}, path)}
@@ -295,6 +294,19 @@ def _code_hash(value: types.FunctionType) -> str:
 def _code_parts(code: types.CodeType) -> list[Any]:
     constants = [_code_parts(item) if isinstance(item, types.CodeType) else item for item in code.co_consts]
     return [code.co_code, code.co_names, constants]
+
+
+def _attributes(value: Any, names: Iterable[str], path: str) -> dict[str, Any]:
+    """Those of the named attributes that are set."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = getattr(value, name)
+        except AttributeError:
+            continue
+        except Exception as error:
+            raise EncodingError(f"{path or 'the value'} has no readable {name}: {error}") from error
+    return found
 
 
 def _slots(kind: type) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import safetensors.numpy
 from harness.observe.codec import Encoded, Encoding, encode
 from harness.observe.evidence import Entered
 from harness.observe.exceptions import ObservedException
-from harness.observe.placement import Placement, placement_from
+from harness.observe.placement import Placement
 from harness.observe.run import Run
-from harness.observe.trace import Step, step_from
+from harness.observe.shapes import shaped
+from harness.observe.trace import Step
 
 FORMAT = 1
 _TREE_FILE = "observation.json"
@@ -110,7 +111,7 @@ class Observation:
     imported: tuple[str, ...] = ()
     trace: tuple[Step, ...] = ()
     placement: Mapping[str, Placement] = field(default_factory=dict)
-    folder: Path | None = field(default=None, compare=False)
+    folder: Path | None = field(default=None, compare=False, metadata={"json": False})
 
     def tensor_data(self) -> dict[str, TensorData]:
         """The tensors' elements, read from the safetensors file.
@@ -184,22 +185,8 @@ def load(folder: Path) -> Observation:
     path = folder / _TREE_FILE
     try:
         document = json.loads(path.read_text())
-        if document.pop("format") != FORMAT:
+        if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
             raise ObservationError(f"{path} has another format than {FORMAT}")
-        exception = document.pop("exception")
-        tensors = document.pop("tensors")
-        return Observation(
-            tree=document.pop("tree"),
-            tensors={n: TensorEntry(t["dtype"], tuple(t["shape"]), t["sha256"]) for n, t in tensors.items()},
-            exception=ObservedException(**exception) if exception else None,
-            entered=tuple(Entered(**entry) for entry in document.pop("entered")),
-            missing=tuple(document.pop("missing")),
-            masks=tuple(EncodedMask(**mask) for mask in document.pop("masks")),
-            imported=tuple(document.pop("imported")),
-            trace=tuple(step_from(step) for step in document.pop("trace", ())),
-            placement={name: placement_from(place) for name, place in document.pop("placement", {}).items()},
-            folder=folder,
-            **document,
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return replace(shaped(Observation, document), folder=folder)
+    except (OSError, ValueError, RecursionError) as error:
         raise ObservationError(f"{path} cannot be read: {error}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,3 @@ class Placement:
 
     cuts: tuple[Cut, ...] = ()
     mean_of: tuple[int, int] | None = None
-
-
-def placement_from(raw: Mapping[str, Any]) -> Placement:
-    """The placement whose `asdict` went through JSON."""
-    return Placement(
-        tuple(Cut(**cut) for cut in raw["cuts"]), None if raw["mean_of"] is None else tuple(raw["mean_of"])
-    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Phase = Literal["forward", "backward"]
 
@@ -47,18 +46,3 @@ class Step:
     inputs: tuple[TracedTensor, ...]
     outputs: tuple[TracedTensor, ...]
     parameters: tuple[TracedTensor, ...] = ()
-
-
-def step_from(raw: Mapping[str, Any]) -> Step:
-    """A step from its JSON form, which `dataclasses.asdict` gives.
-
-    Raises:
-        KeyError: a field is missing.
-        TypeError: a field is unknown.
-    """
-    groups = {name: tuple(_tensor_from(item) for item in raw[name]) for name in ("inputs", "outputs", "parameters")}
-    return Step(raw["module"], raw["phase"], **groups)
-
-
-def _tensor_from(raw: Mapping[str, Any]) -> TracedTensor:
-    return TracedTensor(**{**raw, "shape": tuple(raw["shape"])})

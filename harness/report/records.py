@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.compare import Verdict
+
 FILE = "records.jsonl"
+
+_OF_EVERY_CASE: dict[str, type | tuple[type, ...]] = {
+    "case": str,
+    "verdict": str,
+    "why": str,
+    "seconds": (int, float),
+    "evidence": bool,
+}
+_OF_EVERY_ITEM = {"masked": "path", "declared_by": "class_"}
+"""Lists in the record of a case, and the text that each of their items has."""
 
 
 class RecordsError(ValueError):
@@ -57,12 +69,37 @@ class Records:
         """
         if not self.file.exists():
             raise RecordsError(f"{self.file} does not exist: is {self.folder} a run folder?")
-        for number, line in enumerate(self.file.read_text().splitlines(), 1):
+        for number, line in enumerate(self.file.read_bytes().splitlines(), 1):
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise RecordsError(f"{self.file}, line {number}: {error}") from error
             if not isinstance(record, dict):
                 raise RecordsError(f"{self.file}, line {number} is no record")
             if event is None or record.get("event") == event:
                 yield record
+
+
+def latest_cases(records: Records) -> list[dict[str, Any]]:
+    """The last record of every case, sorted by id.
+
+    Raises:
+        RecordsError: as `Records.read`, or a case is recorded without what every case has.
+    """
+    by_id: dict[str, dict[str, Any]] = {}
+    for record in records.read("case"):
+        if wrong := next(_wrong(record), None):
+            raise RecordsError(f"{records.file}: a case has no proper {wrong!r}")
+        by_id[record["case"]] = record
+    return [by_id[case] for case in sorted(by_id)]
+
+
+def _wrong(record: Mapping[str, Any]) -> Iterator[str]:
+    """Names of what the record of a case lacks, or has of another kind."""
+    yield from (name for name, kind in _OF_EVERY_CASE.items() if not isinstance(record.get(name), kind))
+    if record["verdict"] not in set(Verdict):
+        yield "verdict"
+    for name, text in _OF_EVERY_ITEM.items():
+        items = record.get(name, [])
+        if not isinstance(items, list) or not all(isinstance(item, dict) and item.get(text) for item in items):
+            yield name

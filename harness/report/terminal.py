@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.compare import Verdict
-from harness.report.records import Records
+from harness.report.records import Records, latest_cases
 
 _ALWAYS_SHOWN = (Verdict.IDENTICAL, Verdict.DECLARED, Verdict.REGRESSION)
 _STYLES: dict[str, str] = {
@@ -105,12 +105,6 @@ def _print_cases(cases: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 def _style(verdict: str) -> str:
     return _STYLES.get(verdict, "bold red")
-
-
-def latest_cases(records: Records) -> list[dict[str, Any]]:
-    """The last record of every case, sorted by id."""
-    by_id = {record["case"]: record for record in records.read("case")}
-    return [by_id[case] for case in sorted(by_id)]
 
 
 def _one_line(case: Mapping[str, Any]) -> str:

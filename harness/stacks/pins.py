@@ -90,7 +90,7 @@ def parse_override(text: str, *, relative_to: Path | None = None) -> Pin:
     """
     name, equals, value = (part.strip() for part in text.partition("="))
     if not name or not equals or not value:
-        raise StackUsageError(f"'{text}' is not a pin. Write {FORMS}.")
+        raise StackUsageError(f"{text!r} is not a pin. Write {FORMS}.")
     if value.startswith("="):
         return _release(name, value.removeprefix("=").strip(), text)
     folder = relative_to if relative_to is not None else Path.cwd()
@@ -100,9 +100,9 @@ def parse_override(text: str, *, relative_to: Path | None = None) -> Pin:
     if kind == "git" and colon and rest:
         source, at, revision = rest.rpartition("@")
         if not at:
-            raise StackUsageError(f"'{text}' names no revision. Write {name}=git:{rest}@REV.")
+            raise StackUsageError(f"{text!r} names no revision. Write {name}=git:{rest}@REV.")
         return _git(name, source, revision, text, folder)
-    raise StackUsageError(f"'{text}' is not a pin. Write {FORMS}.")
+    raise StackUsageError(f"{text!r} is not a pin. Write {FORMS}.")
 
 
 def parse_pin(distribution: str, value: Any, *, relative_to: Path, where: str) -> Pin:
@@ -134,7 +134,7 @@ def canonical_name(name: str) -> str | None:
 def _distribution(name: str, shown: str) -> str:
     canonical = canonical_name(name)
     if canonical is None:
-        raise StackUsageError(f"'{shown}': {name!r} is not the name of a distribution. Write {FORMS}.")
+        raise StackUsageError(f"{shown!r}: {name!r} is not the name of a distribution. Write {FORMS}.")
     return canonical
 
 
@@ -142,15 +142,15 @@ def _release(name: str, version: str, shown: str) -> ReleasePin:
     try:
         return ReleasePin(_distribution(name, shown), str(Version(version)))
     except InvalidVersion:
-        raise StackUsageError(f"'{shown}': {version!r} is not one exact version. Write {name}==0.8.0.") from None
+        raise StackUsageError(f"{shown!r}: {version!r} is not one exact version. Write {name}==0.8.0.") from None
 
 
 def _git(name: str, source: str, revision: str, shown: str, folder: Path) -> GitPin:
     # A colon can't be part of a revision; it means that the "@" belonged to a `git@host:…` address.
     if not source or not revision or revision.startswith("-") or re.search(r"[:\s]", revision):
-        raise StackUsageError(f"'{shown}' names no usable revision. Write {name}=git:SOURCE@REV.")
+        raise StackUsageError(f"{shown!r} names no usable revision. Write {name}=git:SOURCE@REV.")
     if source.startswith("-"):
-        raise StackUsageError(f"'{shown}': {source!r} is neither a URL nor a path. Write {name}=git:SOURCE@REV.")
+        raise StackUsageError(f"{shown!r}: {source!r} is neither a URL nor a path. Write {name}=git:SOURCE@REV.")
     where = source if is_url(source) else str(_absolute(source, folder))
     return GitPin(_distribution(name, shown), where, revision)
 

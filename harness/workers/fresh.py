@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from harness.observe.shapes import shaped
 from harness.probes.registry import find_probe
 from harness.workers.lanes import lane_named
 from harness.workers.protocol import Request, WorkerSpec
@@ -33,7 +34,7 @@ def become_fresh_rank(spec: WorkerSpec, request: Request, rank: int, versions: M
 def main(order_file: str) -> None:
     """Run the rank that the file describes."""
     order = json.loads(Path(order_file).read_text())
-    spec, request = WorkerSpec.loads(order["spec"]), Request.from_json(order["request"])
+    spec, request = WorkerSpec.loads(order["spec"]), shaped(Request, order["request"])
     lane = lane_named(spec.lane, deterministic=spec.deterministic, fresh=True)
     lane.prepare()
     with lane.importing():

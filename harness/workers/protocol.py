@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.observe.run import WRITTEN
+from harness.observe.shapes import shaped
 
 SCRATCH = "scratch"
 """The folder that the ranks of a case share, `run.folder`, below the one of its request."""
@@ -68,8 +69,7 @@ class WorkerSpec:
     @classmethod
     def loads(cls, text: str) -> WorkerSpec:
         """The spec that `dumps` wrote."""
-        raw = json.loads(text)
-        return cls(**{**raw, "pins": tuple(Pin(**pin) for pin in raw["pins"])})
+        return shaped(cls, json.loads(text))
 
     def dumps(self) -> str:
         """The spec as JSON."""
@@ -109,11 +109,6 @@ class Request:
     limits: Limits
     perturbed: int = 0
     devices: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Request:
-        """The request whose `asdict` went through JSON."""
-        return cls(**{**raw, "limits": Limits(**raw["limits"]), "devices": tuple(raw["devices"])})
 
 
 @dataclass(frozen=True)
@@ -192,13 +187,12 @@ def receive(connection: Connection) -> Any:
         EOFError: the other end is gone.
         ValueError: what came is no message.
     """
-    raw = json.loads(connection.recv_bytes())
-    known = _KINDS.get(raw.pop("kind", None))
-    if known is None:
+    data = connection.recv_bytes()
+    try:
+        raw = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("not a message of this protocol") from error
+    kind = raw.pop("kind", None) if isinstance(raw, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError("not a message of this protocol")
-    if known is Request:
-        return Request.from_json(raw)
-    if known is Reply:
-        raw["ranks"] = tuple(RankReport(**rank) for rank in raw["ranks"])
-        raw["imported"] = Imported(**raw["imported"]) if raw["imported"] else None
-    return known(**raw)
+    return shaped(_KINDS[kind], raw)

@@ -4,6 +4,8 @@ import pytest
 
 from harness.pytest_plugin import Parity
 
+pytestmark = pytest.mark.regression("K18")
+
 
 @pytest.mark.parametrize("hf_config", ["qwen3", "qwen3_moe"])
 def test_config_dump(parity: Parity, hf_config: str) -> None:
@@ -40,3 +42,7 @@ def test_two_ranks_write_one_dump(parity: Parity) -> None:
 )
 def test_values_that_used_to_break_the_writer(parity: Parity, variant: str) -> None:
     parity("config_dump", variant=variant)
+
+
+def test_every_kind_of_value_at_every_kind_of_place(parity: Parity) -> None:
+    parity("config_values")

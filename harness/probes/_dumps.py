@@ -1,0 +1,236 @@
+"""verl's ways from a config to the text of `transformer_config.json`, and what is to be said of one such dump."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from harness.observe.exceptions import portable
+from harness.observe.run import Run
+from harness.probes import _checkpoint
+from harness.probes._fates import fates, fields_of
+from harness.probes._values import Description, build
+
+MANAGER = "verl.utils.checkpoint.megatron_checkpoint_manager"
+
+_SECONDS = 5.0
+"""What one dump may take; the slowest seen takes a hundredth."""
+
+_LONGEST = 60
+"""Characters of a dump that a line shows."""
+
+_UNUSED = (
+    "model_config",
+    "arch",
+    "hf_config",
+    "param_dtype",
+    "share_embeddings_and_output_weights",
+    "processing_class",
+    "optimizer",
+    "optimizer_scheduler",
+    "use_distributed_optimizer",
+)
+"""Arguments of the checkpoint manager that a save of the extra state alone does not use."""
+
+
+class Writer(Protocol):
+    """A way from a config to the text of its dump."""
+
+    def write(self, config: Any) -> str:
+        """The text. Whatever upstream raises passes."""
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the last dump that its text does not show."""
+
+
+class Functions:
+    """The functions that verl has for it since 0.8.0, called one after the other.
+
+    A config that is a dict already goes to the second function alone.
+    """
+
+    def __init__(self, shallow: Callable[[Any], Any], safe: Callable[[Any], Any]) -> None:
+        self._shallow = shallow
+        self._safe = safe
+        self._last: dict[str, Any] | None = None
+
+    def write(self, config: Any) -> str:
+        """See `Writer`."""
+        self._last = None
+        safe = self._safe(config if isinstance(config, dict) else self._shallow(config))
+        text = json.dumps(safe)
+        self._last = safe
+        return text
+
+    def complaints(self) -> list[str]:
+        """Whether a second conversion changes anything."""
+        if self._last is None or json.dumps(self._safe(self._last)) == json.dumps(self._last):
+            return []
+        return ["not idempotent"]
+
+
+@dataclass
+class Saves:
+    """The real `save_checkpoint` of a checkpoint manager, which gets another config each time.
+
+    Attributes:
+        folder: the checkpoint's.
+    """
+
+    manager: Any
+    folder: Path
+
+    def write(self, config: Any) -> str:
+        """See `Writer`."""
+        self._file.unlink(missing_ok=True)
+        self.manager.transformer_config = config
+        self.manager.save_checkpoint(str(self.folder), global_step=1)
+        return self._file.read_text()
+
+    def complaints(self) -> list[str]:
+        """Whether there is a file that is no JSON."""
+        try:
+            json.loads(self._file.read_text() if self._file.exists() else "null")
+        except json.JSONDecodeError:
+            return ["left an unfinished file"]
+        return []
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "transformer_config.json"
+
+
+def functions(run: Run) -> Functions:
+    """Verl's own functions.
+
+    Raises:
+        MissingSymbol: the pin writes the config inline.
+    """
+    return Functions(
+        run.upstream(f"{MANAGER}:_config_to_shallow_dict"), run.upstream(f"{MANAGER}:_to_json_safe_config_dict")
+    )
+
+
+def saves(run: Run) -> Saves:
+    """A manager without a model, whose distributed writer, prints and logs are replaced."""
+    run.lane.start_distributed(run)
+    run.call("megatron.core.parallel_state:initialize_model_parallel")
+    contents = {"save_contents": ["extra"], "load_contents": ["extra"]}
+    manager = run.call(
+        f"{MANAGER}:MegatronCheckpointManager",
+        config=SimpleNamespace(model=SimpleNamespace(path="")),
+        checkpoint_config=run.call("verl.trainer.config:CheckpointConfig", **contents),
+        transformer_config=None,
+        bridge="asked for nothing",
+        role="actor",
+        model=[],
+        **dict.fromkeys(_UNUSED),
+    )
+    module = run.upstream(MANAGER)
+    for name in ("save_dist_checkpointing", "print", "log_with_rank"):
+        run.stand_in(f"{MANAGER}.{name}", "nothing", "hundreds of saves, of which one file is read")
+        setattr(module, name, lambda *_arguments, **_keywords: None)
+    return Saves(manager, run.folder / "checkpoint")
+
+
+def whole_saves(run: Run) -> Saves:
+    """The manager of an engine that verl has initialized; nothing is replaced."""
+    engine = _checkpoint.initialized_engine(run, "qwen3", contents=["extra"])
+    return Saves(engine.checkpoint_mananager, run.folder / "checkpoint")
+
+
+def answer(description: Description, writer: Writer) -> dict[str, Any]:
+    """Dump the described config, and say what became of it.
+
+    Returns:
+        text: the dump; None where it raises.
+        raised: type and message of the exception, else None.
+        fates: what became of every kind of value, `[place, kind, fate]`; see `harness.probes._fates`.
+        broken: which properties of a dump do not hold, in words.
+    """
+    built = build(description)
+    text, raised = _attempt(writer, built.value)
+    broken = [f"changed its input: {kind}" for kind in built.changed()] + writer.complaints()
+    if text is None:
+        return {"text": None, "raised": raised, "fates": [], "broken": broken}
+    parsed, odd = _parse(text)
+    twin, _ = _attempt(writer, build(description).value)
+    loaded, _ = _attempt(writer, _loaded(built.value, parsed))
+    broken += odd
+    broken += ["another text of an equal config"] if twin != text else []
+    broken += ["another text after a load"] if loaded != text else []
+    found = sorted(fates(built.value, parsed))
+    return {"text": text, "raised": None, "fates": [list(fate) for fate in found], "broken": broken}
+
+
+def told(config: Description, place: str, writer: Writer) -> str:
+    """One line of what became of the values at one kind of place in a described config, whose field `first` matters."""
+    found = answer(config, writer)
+    if found["raised"]:
+        return "; ".join([f"raises {found['raised']}", *found["broken"]])
+    whole = json.loads(found["text"])
+    if place == "name":
+        return "; ".join([json.dumps(whole), *found["broken"]])
+    at_place = [f"{kind} {fate}" for at, kind, fate in found["fates"] if at == place]
+    kinds = [kind for kind in at_place if kind != "NoneType same"] or at_place
+    written = json.dumps(whole.get("grad_scale_func" if place == "hook" else "first", "nothing"))
+    shown = written if len(written) <= _LONGEST else f"{written[:_LONGEST]}…"
+    return "; ".join([f"{', '.join(kinds)}: {shown}", *found["broken"]])
+
+
+def _loaded(config: Any, parsed: Mapping[str, Any]) -> Any:
+    """A config whose fields hold what a reader of the dump gets; those that the dump does not have stay."""
+    if isinstance(config, dict):
+        return parsed
+    loaded = copy.copy(config)
+    for name in fields_of(config).keys() & parsed.keys():
+        object.__setattr__(loaded, name, parsed[name])
+    return loaded
+
+
+def _attempt(writer: Writer, config: Any) -> tuple[str | None, str | None]:
+    try:
+        with _limited():
+            return writer.write(config), None
+    except RecursionError:
+        return None, "RecursionError"
+    except Exception as error:  # noqa: BLE001 - whatever upstream raises is the answer
+        return None, portable(f"{type(error).__name__}: {error}", {})
+
+
+def _parse(text: str) -> tuple[Any, list[str]]:
+    """The parsed dump, and how it is not what a strict parser takes."""
+    odd: set[str] = set()
+
+    def constant(name: str) -> float:
+        odd.add(f"not JSON: {name}")
+        return float(name)
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in found}) < len(found):
+            odd.add("a key twice")
+        return dict(found)
+
+    return json.loads(text, parse_constant=constant, object_pairs_hook=pairs), sorted(odd)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise where the code inside does not end."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"did not end within {_SECONDS:g} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,228 @@
+"""What became of every value of a config in the JSON that was written of it.
+
+Config and output are laid beside each other, without any idea of how the writer works: an item that the output does not
+have was dropped, one whose `str` stands in its place was written as text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_ABSENT = object()
+
+HOOKS = frozenset(["grad_scale_func", "no_sync_func", "generation_config"])
+"""Fields of the vocabulary's configs that only a run fills; verl 0.7.1 takes them out of a config while it dumps it."""
+
+_MOST_DIGITS = 4300
+"""Python writes no integer with more (`sys.set_int_max_str_digits`)."""
+
+_MISFIT = {"dropped": 1, "merged": 1, "null": 3, "other": 3, "invented": 3}
+
+
+class Fate(NamedTuple):
+    """What became of a kind of value at a kind of place.
+
+    Attributes:
+        place: `field` of the config, `hook` if it is one that only a run fills, `inside` of another value, `name` of a
+            field or `key` of a mapping; `pair` where a key and its value are gone and either may be the reason.
+        kind: name of the value's type; what a type does not say is added (`nan`, `cycle`, …).
+        fate: `same`, `value` (what an enum, a numpy scalar or a subclass stands for), `text` (its `str`), `json` (what
+            JSON writes of a key), `array`, `object`, `null`, `dropped`, `merged` (a key that another reads like),
+            `invented` (nothing in the config accounts for it), or `other`.
+    """
+
+    place: str
+    kind: str
+    fate: str
+
+
+def fates(config: Any, output: Mapping[str, Any]) -> set[Fate]:
+    """What became of every value of a config, or of a dict that stands for one, in the parsed JSON `output`."""
+    return set(_of_pairs(fields_of(config), output, (id(config),), ("name", "field")))
+
+
+def fields_of(config: Any) -> Mapping[Any, Any]:
+    """The fields of a config: of a dataclass, else whatever was set on it."""
+    members = members_of(config)
+    return members if isinstance(members, Mapping) else vars(config)
+
+
+def kind_of(value: Any) -> str:
+    """The name of a value's type, and what that does not say of numbers and texts that JSON cannot hold.
+
+    Of dataclasses and enums, their own names do not matter.
+    """
+    if _is_dataclass(value):
+        return "dataclass"
+    if isinstance(value, enum.Enum):
+        return " ".join([*(base.__name__ for base in (str, int) if isinstance(value, base)), "enum"])
+    numpy = sys.modules.get("numpy")
+    name = f"{'numpy ' if numpy and isinstance(value, numpy.generic) else ''}{type(value).__name__}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name} {'nan' if math.isnan(value) else 'infinity'}"
+    if type(value) is int and value.bit_length() > 63:
+        return f"int beyond {'4300 digits' if value.bit_length() > _MOST_DIGITS * math.log2(10) else '64 bits'}"
+    return name
+
+
+def members_of(value: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
+    """The pairs of a mapping, the readable fields of a dataclass, the items of a sequence or set; None of all else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
+    if _is_dataclass(value):
+        return {
+            field.name: getattr(value, field.name) for field in dataclasses.fields(value) if _readable(value, field)
+        }
+    return None
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _readable(value: Any, field: dataclasses.Field[Any]) -> bool:
+    try:
+        return hasattr(value, field.name)
+    except RuntimeError:
+        # The vocabulary's field that cannot be read.
+        return False
+
+
+def _fates(value: Any, output: Any, place: str, around: tuple[int, ...]) -> list[Fate]:
+    fate = _fate(value, output)
+    own = Fate(place, _kind(value, around), fate)
+    members = members_of(value) if fate in ("array", "object") and id(value) not in around else None
+    if isinstance(members, Mapping):
+        return [own, *_of_pairs(members, output, (*around, id(value)))]
+    return [own, *_of_items(members, output, (*around, id(value)))] if members is not None else [own]
+
+
+def _kind(value: Any, around: tuple[int, ...]) -> str:
+    return "cycle" if id(value) in around else kind_of(value)
+
+
+def _fate(value: Any, output: Any) -> str:
+    if output is _ABSENT:
+        return "dropped"
+    if output is None and value is not None and _plain(value) is not None:
+        return "null"
+    if isinstance(output, (list, dict)):
+        members = members_of(value)
+        if members is None or isinstance(members, Mapping) != isinstance(output, dict):
+            return "other"
+        return "object" if isinstance(output, dict) else "array"
+    if _same(value, output):
+        return "same"
+    if _same(_plain(value), output):
+        return "value"
+    return "text" if isinstance(output, str) and output == str(value) else "other"
+
+
+def _same(value: Any, output: Any) -> bool:
+    return type(value) is type(output) and bool(value == output or (value != value and output != output))
+
+
+def _plain(value: Any) -> Any:
+    """What an enum, a numpy scalar or a subclass of a built-in type stands for."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    return next((base(value) for base in (int, float) if isinstance(value, base)), _text(value))
+
+
+def _text(value: Any) -> Any:
+    return str.__str__(value) if isinstance(value, str) else _ABSENT
+
+
+def _of_items(items: Sequence[Any], output: list[Any], around: tuple[int, ...]) -> list[Fate]:
+    """Items in their order; where the output has fewer, those were dropped without which the rest fits best."""
+    if len(items) <= len(output):
+        paired = [fate for item, written in zip(items, output, strict=False) for fate in _inside(item, written, around)]
+        return paired + [Fate("inside", "(no item)", "invented")] * (len(output) - len(items))
+    best: dict[int, list[Fate]] = {0: []}
+    for index, item in enumerate(items):
+        longer = {}
+        for taken in range(max(0, len(output) - len(items) + index + 1), min(index + 1, len(output)) + 1):
+            dropped = [*best[taken], *_inside(item, _ABSENT, around)] if taken in best else None
+            kept = [*best[taken - 1], *_inside(item, output[taken - 1], around)] if taken - 1 in best else None
+            longer[taken] = min((each for each in (kept, dropped) if each is not None), key=_misfit)
+        best = longer
+    return best[len(output)]
+
+
+def _inside(item: Any, output: Any, around: tuple[int, ...]) -> list[Fate]:
+    return _fates(item, output, "inside", around)
+
+
+def _misfit(found: list[Fate]) -> int:
+    """How badly a config and its output fit; what was dropped counts less than what cannot have come from there."""
+    kept_cycles = sum(fate.kind == "cycle" and fate.fate != "dropped" for fate in found)
+    return 3 * kept_cycles + sum(_MISFIT.get(each.fate, 0) for each in found)
+
+
+def _of_pairs(
+    pairs: Mapping[Any, Any],
+    output: Mapping[str, Any],
+    around: tuple[int, ...],
+    places: tuple[str, str] = ("key", "inside"),
+) -> list[Fate]:
+    of_key, of_value = places
+    written = _written_keys(pairs, output)
+    last = {text: key for key, (text, _) in written.items()}
+    found = []
+    for key, value in pairs.items():
+        place = "hook" if of_value == "field" and key in HOOKS else of_value
+        text, fate = written.get(key, (None, "dropped"))
+        if text is None:
+            found.append(_absent_pair(key, value, (of_key, place), around))
+        elif last[text] is not key:
+            found.append(Fate(of_key, kind_of(key), "merged"))
+        else:
+            found += [Fate(of_key, kind_of(key), fate), *_fates(value, output[text], place, around)]
+    return found + [Fate(of_key, "(no key)", "invented")] * len(output.keys() - last.keys())
+
+
+def _absent_pair(key: Any, value: Any, places: tuple[str, str], around: tuple[int, ...]) -> Fate:
+    of_key, of_value = places
+    if type(key) is str:
+        return Fate(of_value, _kind(value, around), "dropped")
+    if value is None or type(value) in (bool, int, float, str):
+        return Fate(of_key, kind_of(key), "dropped")
+    return Fate("pair", f"{kind_of(key)}: {_kind(value, around)}", "dropped")
+
+
+def _written_keys(pairs: Mapping[Any, Any], output: Mapping[str, Any]) -> dict[Any, tuple[str, str]]:
+    """The text that each key has become, and how; a text that is a key itself is another's only if nothing else is."""
+    own = {key for key in pairs if type(key) is str}
+    found = {}
+    for key in pairs:
+        forms = [(text, fate) for text, fate in _forms(key) if text in output]
+        chosen = next((form for form in forms if type(key) is str or form[0] not in own), forms[0] if forms else None)
+        if chosen is not None:
+            found[key] = chosen
+    return found
+
+
+def _forms(key: Any) -> Iterator[tuple[str, str]]:
+    """The texts that a writer may make of a key."""
+    if type(key) is str:
+        yield key, "same"
+        return
+    yield str(key), "text"
+    plain = key if key is None or isinstance(key, (bool, int, float)) else _plain(key)
+    if plain is None or isinstance(plain, (bool, int, float)):
+        yield json.dumps(plain), "json"
+    if plain is not _ABSENT:
+        yield str(plain), "value"
+    if isinstance(key, tuple):
+        yield str(list(key)), "array"

@@ -1,0 +1,134 @@
+"""Hypothesis strategies: descriptions of values and configs (see `harness.probes._values`), and files nearly right."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness.probes._kinds import CONFIGS, CONTAINERS, HASHABLE, KEYS, LEAVES, SCALARS
+from harness.probes._values import Description, field_names
+
+Descriptions = st.SearchStrategy[Description]
+
+_OBJECTS = sorted({form for form, *_ in CONFIGS})
+_SEQUENCES = ("list", "tuple", "Items", "CallableItems", "Pair", *_OBJECTS)
+_DICTS = ("dict", "OrderedDict", "Table")
+_OF_A_STACK = ("torch", "megatron", "omegaconf", "process_group")
+
+
+def _plain(pool: tuple[Description, ...]) -> list[Description]:
+    """What of a pool can be built where nothing but numpy is installed."""
+    return [value for value in pool if not any(word in json.dumps(value) for word in _OF_A_STACK)]
+
+
+def _float(value: float) -> Description:
+    return value if math.isfinite(value) else ["py", f"float('{value}')"]
+
+
+def _flat(pairs: list[tuple[Any, Any]]) -> list[Any]:
+    return [item for pair in pairs for item in pair]
+
+
+_NUMBERS_AND_TEXTS = st.integers() | st.floats().map(_float) | st.text(max_size=4)
+_REFERENCES = st.tuples(st.sampled_from(["up", "again"]), st.integers(0, 3)).map(list)
+_SMALL = st.text(max_size=2) | st.integers(-2, 2)
+
+
+def _nested(leaves: Descriptions, keys: Descriptions, members: Descriptions, depth: int) -> Descriptions:
+    """Leaves, and containers of what is nested less deep."""
+    if depth == 0:
+        return leaves
+    inner = _nested(leaves, keys, members, depth - 1)
+    sequences = st.tuples(st.sampled_from(_SEQUENCES), st.lists(inner, max_size=3))
+    dicts = st.tuples(st.sampled_from(_DICTS), st.lists(st.tuples(keys, inner), max_size=3).map(_flat))
+    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2))
+    return leaves | (sequences | dicts | sets).map(lambda found: [found[0], *found[1]])
+
+
+VALUES = _nested(
+    st.sampled_from((*SCALARS, *LEAVES, *(form for form in CONTAINERS if form[0] == "deep")))
+    | _NUMBERS_AND_TEXTS
+    | _REFERENCES,
+    keys := st.sampled_from(KEYS) | _SMALL,
+    st.sampled_from(HASHABLE) | _SMALL,
+    depth=3,
+)
+"""Any value."""
+
+PLAIN_VALUES = _nested(
+    st.sampled_from(_plain((*SCALARS, *LEAVES))) | _NUMBERS_AND_TEXTS | _REFERENCES,
+    st.sampled_from(_plain(KEYS)) | _SMALL,
+    st.sampled_from(_plain(HASHABLE)) | _SMALL,
+    depth=3,
+)
+"""Any value that needs no stack."""
+
+TOP_LEVEL_DICTS = st.lists(st.tuples(keys, VALUES), max_size=3).map(lambda pairs: ["fields", *_flat(pairs)])
+"""What the serialiser's second function alone can be given: a dict with any keys."""
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Description:
+    """Config objects whose fields hold any value."""
+    form = draw(st.sampled_from(_OBJECTS))
+    return [form, *draw(st.lists(VALUES, max_size=min(3, len(field_names(form)))))]
+
+
+@st.composite
+def batches(draw: st.DrawFn, of: Descriptions, size: int) -> list[Any]:
+    """Up to `size` examples for one request, half as many on average; one is left of a batch that fails."""
+    return [draw(of) for _ in range(draw(st.integers(1, size)))]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def near(draw: st.DrawFn, document: Any) -> Any:
+    """A JSON document with one part replaced or left out."""
+    if not isinstance(document, (dict, list)) or not document or not draw(st.integers(0, 7)):
+        return draw(JSON_VALUES)
+    key = draw(st.sampled_from(sorted(document) if isinstance(document, dict) else range(len(document))))
+    changed = document.copy()
+    if draw(st.integers(0, 7)):
+        changed[key] = draw(near(document[key]))
+    else:
+        del changed[key]
+    return changed
+
+
+def files_like(document: Any) -> st.SearchStrategy[bytes]:
+    """What may stand in a JSON file: nearly the document, part of it, or anything."""
+    whole = json.dumps(document).encode()
+    cut = st.integers(0, len(whole)).map(lambda length: whole[:length])
+    return near(document).map(lambda changed: json.dumps(changed).encode()) | cut | st.binary(max_size=20) | _DEEP_JSON
+
+
+_DEEP_JSON = st.sampled_from([b"[" * 100_000, b'{"format":' * 100_000, b"\xff\xfe", b"", b"NaN", b'"\\ud800"'])
+
+
+def toml_like(document: Any) -> st.SearchStrategy[bytes]:
+    """What may stand in a TOML file: nearly the document, or anything."""
+    return near(document).map(lambda changed: _toml(changed).encode(errors="replace")) | st.binary(max_size=20)
+
+
+def _toml(document: Any) -> str:
+    """A document as one inline value per key; what TOML cannot say is left as it is, which no reader takes."""
+    if not isinstance(document, dict):
+        return str(document)
+    return "\n".join(f"{json.dumps(key)} = {_inline(value)}" for key, value in document.items())
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,44 @@
+"""Profiles of the fuzzers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+PROFILES = ("ci", "dev", "deep")
+
+_DEV_FACTOR = 10
+"""How many times the examples of `ci` the other profiles draw in one turn."""
+
+
+@dataclass(frozen=True)
+class Fuzz:
+    """Runs properties over drawn examples: in `ci` the same each time, in `deep` new ones until the time is over."""
+
+    profile: str
+    seconds: float
+    database: Path
+
+    def __call__(self, strategy: st.SearchStrategy[Any], examples: int, check: Callable[[Any], None]) -> None:
+        """Check `examples` drawn values, as many as fit into `ci`; the first that fails is shrunk, and raises."""
+        fixed = self.profile == "ci"
+        chosen = settings(
+            max_examples=examples if fixed else examples * _DEV_FACTOR,
+            derandomize=fixed,
+            database=None if fixed else DirectoryBasedExampleDatabase(self.database),
+            deadline=None,
+            print_blob=False,
+            report_multiple_bugs=False,
+        )
+        until = time.monotonic() + self.seconds
+        while True:
+            chosen(given(strategy)(check))()
+            if self.profile != "deep" or time.monotonic() > until:
+                return

@@ -1,0 +1,129 @@
+"""Several stacks that dump the same configs, and what is to be said of their answers.
+
+What is known of a stack is what it does with the catalogue of `harness.probes._kinds`: every kind of value alone, at
+every kind of place. `config_values` in suites/parity pins that, and the ledger explains how it differs between stacks.
+A fuzzed config may show nothing else, however its values are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from conversation import Conversation, ask_all
+from finding import Unexplained
+
+from harness.probes import _kinds
+from harness.probes._fates import Fate
+from harness.probes._values import Description
+
+Answer = Mapping[str, Any]
+"""What `harness.probes._dumps.answer` says of one config in one stack."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a stack is known to do.
+
+    Attributes:
+        fates: of every kind of value at every kind of place.
+        raised: exceptions.
+        broken: properties of a dump that do not hold.
+    """
+
+    fates: frozenset[Fate]
+    raised: frozenset[str]
+    broken: frozenset[str]
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer]) -> Known:
+        """What answers show."""
+        whole = list(answers)
+        return cls(
+            frozenset(Fate(*fate) for answer in whole for fate in answer["fates"]),
+            frozenset(answer["raised"] for answer in whole if answer["raised"]),
+            frozenset(told for answer in whole for told in answer["broken"]),
+        )
+
+    def unknown(self, answer: Answer) -> list[str]:
+        """What an answer shows beyond that, in words."""
+        raised = answer["raised"]
+        fates = [Fate(*fate) for fate in answer["fates"]]
+        return [
+            *([f"raises {raised}"] if raised and raised not in self.raised else []),
+            *(told for told in answer["broken"] if told not in self.broken),
+            *(f"{fate.kind} as {fate.place}: {fate.fate}" for fate in fates if not self._explains(fate)),
+        ]
+
+    def _explains(self, fate: Fate) -> bool:
+        if fate.place != "pair":
+            return fate in self.fates
+        key, _, value = fate.kind.partition(": ")
+        return bool({Fate("key", key, "dropped"), Fate("inside", value, "dropped")} & self.fates)
+
+
+def differences(old: Answer, new: Answer) -> set[str]:
+    """How two stacks differ in one config, in words; empty exactly if both texts and exceptions are equal."""
+    if (old["text"], old["raised"]) == (new["text"], new["raised"]):
+        return set()
+    if old["raised"] and new["raised"]:
+        return {"both raise, each in its own way"}
+    if old["raised"] or new["raised"]:
+        return {f"old raises: {old['raised']}" if old["raised"] else f"new raises: {new['raised']}"}
+    before, after = ({(place, kind): fate for place, kind, fate in side["fates"]} for side in (old, new))
+    changed = {_class_of(at, before[at], after[at]) for at in before.keys() & after.keys() if before[at] != after[at]}
+    return changed or {"another text of the same"}
+
+
+def _class_of(at: tuple[str, str], old: str, new: str) -> str:
+    name = "new drops" if new == "dropped" else "new keeps more" if old == "dropped" else "representation changed"
+    return f"{name}: {at[1]} as {at[0]}, {old} before, now {new}"
+
+
+class Jury:
+    """Conversations with stacks that dump configs in the same way."""
+
+    def __init__(self, conversations: Sequence[Conversation], through: str) -> None:
+        self._conversations = conversations
+        self.through = through
+
+    @cached_property
+    def catalogue(self) -> list[tuple[Description, list[Answer]]]:
+        """Every config of the catalogue, and what each stack answers."""
+        configs = [config for place in _kinds.catalogue().values() for _, config in place]
+        if self.through == "functions":
+            configs += _kinds.TOP_LEVEL_KEYS
+        return list(zip(configs, zip(*ask_all(self._conversations, configs), strict=True), strict=True))  # type: ignore[arg-type]
+
+    @cached_property
+    def known(self) -> list[Known]:
+        """What each stack is known to do."""
+        return [Known.of(answers) for answers in zip(*(answers for _, answers in self.catalogue), strict=True)]
+
+    @cached_property
+    def classes(self) -> dict[str, Description]:
+        """How each two stacks in a row differ, in words → the smallest config of the catalogue that shows it."""
+        found: dict[str, Description] = {}
+        for config, answers in sorted(self.catalogue, key=lambda pair: len(str(pair[0]))):
+            for old, new in combinations(answers, 2):
+                for told in differences(old, new):
+                    found.setdefault(told, config)
+        return found
+
+    def hear(self, configs: Sequence[Description]) -> None:
+        """Let every stack dump the configs.
+
+        Raises:
+            Unexplained: an answer, or a difference between two, that nothing in the catalogue shows.
+        """
+        verdicts = zip(configs, *ask_all(self._conversations, configs), strict=True)
+        for config, *answers in verdicts:
+            for conversation, known, answer in zip(self._conversations, self.known, answers, strict=True):
+                if told := known.unknown(answer):
+                    raise Unexplained(told, config, self.through, conversation.stack)
+            for old, new in combinations(answers, 2):
+                if told := sorted(differences(old, new) - self.classes.keys()):
+                    raise Unexplained(told, config, self.through, self._conversations[-1].stack)
