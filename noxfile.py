@@ -42,10 +42,17 @@ def parity(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
-    """Run the project's own tests (suites/harness) and suites/parity on the default stacks, or the paths given."""
+    """Run suites/harness, suites/fuzz (a minute of it) and suites/parity on the default stacks, or the paths given."""
     _prepare(session)
     named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
-    _end(_pytest(session, *([] if named else ["suites/harness", "suites/parity"]), *session.posargs))
+    _end(_pytest(session, *([] if named else ["suites/harness", "suites/parity", "suites/fuzz"]), *session.posargs))
+
+
+@nox.session(python=PYTHON)
+def fuzz(session: nox.Session) -> None:
+    """Run suites/fuzz with new examples for ten minutes, or `-- --minutes 30`; `-- --fuzz dev` is shorter."""
+    _prepare(session)
+    _end(_pytest(session, "suites/fuzz", "--fuzz", "deep", *session.posargs))
 
 
 @nox.session(python=PYTHON)

@@ -85,6 +85,22 @@ LEAVES: tuple[Description, ...] = (
 )
 """Values without described parts."""
 
+LIKELY: tuple[Description, ...] = tuple(
+    ["py", text]
+    for text in (
+        "float('nan')",
+        "PlainEnum.ONE",
+        "TextEnum.ONE",
+        "pkgutil.resolve_name('megatron.core.transformer.enums:AttnBackend.flash')",
+        "torch.bfloat16",
+        "numpy.float64(0.1)",
+        "numpy.int64(1)",
+        "function",
+        "functools.partial(function)",
+    )
+)
+"""What configs of models really hold besides scalars."""
+
 KEYS: tuple[Description, ...] = (
     *SCALARS,
     *HASHABLE,
@@ -128,9 +144,14 @@ CONTAINERS: tuple[Description, ...] = (
 )
 """Values with described parts, cycles and shared references among them."""
 
-TOP_LEVEL_KEYS: tuple[Description, ...] = tuple(["fields", key, 1] for key in KEYS)
-"""Names of fields that are no texts, which only a function that takes a dict can be given."""
+ALIKE: Description = ["dict", 1, "of the number", "1", "of the text"]
+"""Two keys that read alike."""
 
+TOP_LEVEL_KEYS: tuple[Description, ...] = (
+    *(["fields", key, 1] for key in KEYS),
+    ["fields", *ALIKE[1:]],
+)
+"""Names of fields that are no texts, which only a function that takes a dict can be given."""
 
 PLACES = ("field", "hook", "inside", "key", "name")
 
@@ -145,7 +166,7 @@ def catalogue() -> dict[str, list[tuple[Description, Description]]]:
         "field": [(value, ["Config", value]) for value in everything],
         "hook": [(value, ["HookedConfig", 1, value]) for value in everything],
         "inside": [(value, ["Config", ["list", value]]) for value in everything],
-        "key": [(value, ["Config", ["dict", value, 1]]) for value in KEYS],
+        "key": [(value, ["Config", ["dict", value, 1]]) for value in KEYS] + [(ALIKE, ["Config", ALIKE])],
         "name": [(config, config) for config in CONFIGS],
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.probes._kinds import CONFIGS, CONTAINERS, HASHABLE, KEYS, LEAVES, SCALARS
+from harness.probes._kinds import CONFIGS, CONTAINERS, HASHABLE, KEYS, LEAVES, LIKELY, SCALARS
 from harness.probes._values import Description, field_names
 
 Descriptions = st.SearchStrategy[Description]
@@ -32,6 +32,10 @@ def _flat(pairs: list[tuple[Any, Any]]) -> list[Any]:
     return [item for pair in pairs for item in pair]
 
 
+def _form(drawn: tuple[str, list[Any]]) -> Description:
+    return [drawn[0], *drawn[1]]
+
+
 _NUMBERS_AND_TEXTS = st.integers() | st.floats().map(_float) | st.text(max_size=4)
 _REFERENCES = st.tuples(st.sampled_from(["up", "again"]), st.integers(0, 3)).map(list)
 _SMALL = st.text(max_size=2) | st.integers(-2, 2)
@@ -42,14 +46,16 @@ def _nested(leaves: Descriptions, keys: Descriptions, members: Descriptions, dep
     if depth == 0:
         return leaves
     inner = _nested(leaves, keys, members, depth - 1)
-    sequences = st.tuples(st.sampled_from(_SEQUENCES), st.lists(inner, max_size=3))
-    dicts = st.tuples(st.sampled_from(_DICTS), st.lists(st.tuples(keys, inner), max_size=3).map(_flat))
-    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2))
-    return leaves | (sequences | dicts | sets).map(lambda found: [found[0], *found[1]])
+    sequences = st.tuples(st.sampled_from(_SEQUENCES), st.lists(inner, max_size=3)).map(_form)
+    dicts = st.tuples(st.sampled_from(_DICTS), st.lists(st.tuples(keys, inner), max_size=3).map(_flat)).map(_form)
+    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2)).map(_form)
+    twice = st.tuples(st.sampled_from(_SEQUENCES[:2]), inner).map(lambda drawn: [*drawn, ["again", 0]])
+    return leaves | sequences | dicts | sets | twice
 
 
 VALUES = _nested(
     st.sampled_from((*SCALARS, *LEAVES, *(form for form in CONTAINERS if form[0] == "deep")))
+    | st.sampled_from(LIKELY)
     | _NUMBERS_AND_TEXTS
     | _REFERENCES,
     keys := st.sampled_from(KEYS) | _SMALL,

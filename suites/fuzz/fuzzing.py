@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -25,6 +25,7 @@ class Fuzz:
     profile: str
     seconds: float
     database: Path
+    shrink: bool = True
 
     def __call__(self, strategy: st.SearchStrategy[Any], examples: int, check: Callable[[Any], None]) -> None:
         """Check `examples` drawn values, as many as fit into `ci`; the first that fails is shrunk, and raises."""
@@ -34,6 +35,7 @@ class Fuzz:
             derandomize=fixed,
             database=None if fixed else DirectoryBasedExampleDatabase(self.database),
             deadline=None,
+            phases=[Phase.reuse, Phase.generate, *([Phase.shrink] if self.shrink else [])],
             print_blob=False,
             report_multiple_bugs=False,
         )

@@ -59,6 +59,9 @@ class Known:
         ]
 
     def _explains(self, fate: Fate) -> bool:
+        if fate.fate == "merged":
+            # Which two keys read alike is not a matter of their kinds.
+            return any((known.place, known.fate) == (fate.place, "merged") for known in self.fates)
         if fate.place != "pair":
             return fate in self.fates
         key, _, value = fate.kind.partition(": ")
@@ -86,17 +89,21 @@ def _class_of(at: tuple[str, str], old: str, new: str) -> str:
 class Jury:
     """Conversations with stacks that dump configs in the same way."""
 
-    def __init__(self, conversations: Sequence[Conversation], through: str) -> None:
+    def __init__(self, conversations: Sequence[Conversation], through: str, *, alike: bool = False) -> None:
+        """A jury; with `alike` each stack may do only what the first does."""
         self._conversations = conversations
+        self._alike = alike
         self.through = through
 
     @cached_property
     def catalogue(self) -> list[tuple[Description, list[Answer]]]:
-        """Every config of the catalogue, and what each stack answers."""
+        """Every config of the catalogue, and what each stack answers; with `alike`, the first for all."""
         configs = [config for place in _kinds.catalogue().values() for _, config in place]
         if self.through == "functions":
             configs += _kinds.TOP_LEVEL_KEYS
-        return list(zip(configs, zip(*ask_all(self._conversations, configs), strict=True), strict=True))  # type: ignore[arg-type]
+        asked = self._conversations[:1] if self._alike else self._conversations
+        answers = list(ask_all(asked, configs)) * (len(self._conversations) if self._alike else 1)
+        return list(zip(configs, map(list, zip(*answers, strict=True)), strict=True))
 
     @cached_property
     def known(self) -> list[Known]:

@@ -28,8 +28,10 @@ def examine(fuzz: Fuzz, jury: Jury, strategy: Descriptions, size: int, examples:
 
 
 def test_functions_do_to_any_config_what_they_do_to_its_values(fuzz: Fuzz, stacks: Stacks) -> None:
-    examine(fuzz, jury_of(stacks, WITH_FUNCTIONS, "functions"), configs() | TOP_LEVEL_DICTS, size=50, examples=60)
+    examine(fuzz, jury_of(stacks, WITH_FUNCTIONS, "functions"), configs() | TOP_LEVEL_DICTS, size=50, examples=100)
 
 
 def test_saves_do_to_any_config_what_they_do_to_its_values(fuzz: Fuzz, stacks: Stacks) -> None:
-    examine(fuzz, jury_of(stacks, ALL, "saves"), configs(), size=20, examples=20)
+    # A save of 0.9.1 takes ten times as long: it locks every folder it asks for. Its functions are examined above.
+    names = ALL[:2] if fuzz.profile == "ci" else ALL
+    examine(fuzz, jury_of(stacks, names, "saves"), configs(), size=20, examples=20)
