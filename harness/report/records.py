@@ -16,6 +16,7 @@ FILE = "records.jsonl"
 
 _OF_EVERY_CASE: dict[str, type | tuple[type, ...]] = {
     "case": str,
+    "area": str,
     "verdict": str,
     "why": str,
     "seconds": (int, float),

@@ -195,6 +195,7 @@ CASE_RECORD = {
     "time": 1.0,
     "pid": 1,
     "case": "ddp_config[fsdp]",
+    "area": "ddp_config",
     "verdict": "declared",
     "why": "0.7.1 has none",
     "seconds": 0.2,

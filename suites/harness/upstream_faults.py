@@ -385,7 +385,6 @@ _RESOLVE = "verl.workers.engine.megatron.transformer_impl:MegatronEngine._build_
 _LOG_PROBS = "verl.utils.megatron.tensor_parallel:vocab_parallel_log_probs_from_logits"
 
 _OVERRIDE = "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize"
-SAVE = "verl.utils.checkpoint.megatron_checkpoint_manager:MegatronCheckpointManager.save_checkpoint"
 
 _SLIGHTLY = 1 + 2**-7
 _PROJECTION = "decoder.layers.1.self_attention.linear_proj.weight"
@@ -638,6 +637,7 @@ FAULTS = (
         "megatron.bridge.training.utils.config_utils:create_ddp_config",
         _result(_not_in_fp32),
         "ddp_config.grad_reduce_in_fp32",
+        also=("provenance.create_ddp_config",),
         **_config("ddp_config"),
     ),
     _seeded(
@@ -646,6 +646,7 @@ FAULTS = (
         _last_override_lost,
         "arrived.mtp_loss_scaling_factor",
         "changed.mtp_loss_scaling_factor",
+        also=("changed.moe_router_load_balancing_type",),
         **_config("provider_overrides", variant="mtp_layers"),
     ),
     _seeded(
@@ -689,7 +690,7 @@ FAULTS = (
         "a field gone",
         "OptimizerConfig.adam_beta1",
         _field_gone,
-        ("defaults.adam_beta1", "named_by_verl"),
+        ("defaults.adam_beta1",),
         **_config("config_fields", of="optimizer"),
     ),
     _seeded(
