@@ -102,5 +102,7 @@ def _wrong(record: Mapping[str, Any]) -> Iterator[str]:
         yield "verdict"
     for name, text in _OF_EVERY_ITEM.items():
         items = record.get(name, [])
-        if not isinstance(items, list) or not all(isinstance(item, dict) and item.get(text) for item in items):
+        if not isinstance(items, list) or not all(
+            isinstance(item, dict) and isinstance(item.get(text), str) for item in items
+        ):
             yield name

@@ -306,8 +306,8 @@ def _finalizer_lost(config: Any) -> Any:
 class _FusingLane(CpuLane):
     """A lane that leaves a fused kernel on."""
 
-    def force(self, run: Run, config: Any) -> None:
-        super().force(run, config)
+    def force(self, run: Run, config: Any, spec: str = "local") -> None:
+        super().force(run, config, spec)
         config.apply_rope_fusion = True
 
 
@@ -668,7 +668,6 @@ FAULTS = (
         "megatron.core.parallel_state:initialize_model_parallel",
         _one_rank_apart,
         "rank?: groups.*",
-        "groups.data_parallel*",
         **_config("dynamic_context_parallel", enabled=False),
         layout="dp2",
     ),
