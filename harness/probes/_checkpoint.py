@@ -21,8 +21,8 @@ PRELOAD = (
 
 SAVE_CHECKPOINT = "verl.utils.checkpoint.megatron_checkpoint_manager:MegatronCheckpointManager.save_checkpoint"
 
-_FOLDER = Path("checkpoint")
-"""Relative to the run's folder, in which `write_model_folder` left the process."""
+FOLDER = Path("checkpoint")
+"""Where a checkpoint is saved, relative to the run's folder, in which `write_model_folder` left the process."""
 
 
 def initialized_engine(
@@ -42,5 +42,58 @@ def save(engine: Any) -> Path:
     All ranks must call this. The manager's own method is called, because the engine's first moves to a device what lies
     in host memory. Rank 0 writes some files last and alone.
     """
-    engine.checkpoint_mananager.save_checkpoint(str(_FOLDER), global_step=1)
-    return _FOLDER
+    engine.checkpoint_mananager.save_checkpoint(str(FOLDER), global_step=1)
+    return FOLDER
+
+
+def barrier() -> None:
+    """Wait until every rank is here: rank 0 writes some files last and alone."""
+    import torch
+
+    torch.distributed.barrier()
+
+
+def stored_tensors(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name, shape and dtype of every tensor of an adapter, wherever in `folder` it was stored.
+
+    Returns:
+        `per_rank`: by name of the file, verl 0.7's own `*_adapter.pt`; `distributed`: a distributed checkpoint, with
+        global shapes; `exported`: a Hugging Face export. Those that hold nothing are left out.
+    """
+    import torch
+
+    files = {file.name: torch.load(file, weights_only=True) for file in sorted(folder.rglob("*_adapter.pt"))}
+    found = {
+        "per_rank": {name: _described(saved["adapter_state_dict"]) for name, saved in files.items()},
+        "distributed": {
+            name: described
+            for file in sorted(folder.rglob(".metadata"))
+            for name, described in _distributed_tensors(file.parent).items()
+        },
+        "exported": _described(exported_tensors(folder)),
+    }
+    return {form: tensors for form, tensors in found.items() if tensors}
+
+
+def exported_tensors(folder: Path) -> dict[str, Any]:
+    """The tensors of every safetensors file below a folder, by name."""
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in sorted(folder.rglob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+def _described(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"shape": list(tensor.shape), "dtype": tensor.dtype} for name, tensor in tensors.items()}
+
+
+def _distributed_tensors(folder: Path) -> dict[str, Any]:
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    entries = FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {
+        name: {"shape": list(entry.size), "dtype": entry.properties.dtype}
+        if isinstance(entry, TensorStorageMetadata)
+        else type(entry).__name__
+        for name, entry in sorted(entries.items())
+    }

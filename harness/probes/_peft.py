@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from harness.probes import _wrap
+from harness.probes._weights import fill_parameters
+from harness.probes.registry import ProbeError
 
 PRELOAD = (
     *_wrap.PRELOAD,
@@ -18,10 +21,37 @@ RANK = 8
 """Small enough for the tiny models, and divisible by any tensor parallel size used here."""
 
 
-def lora_section(peft: str, **fields: Any) -> dict[str, Any]:
-    """What a user writes under `model.lora`. A field given as `absent` is left out, one given as `none` is None."""
-    given = {"type": peft, "rank": RANK} | fields
+def lora_section(peft: str, fields: str = "") -> dict[str, Any]:
+    """What a user writes under `model.lora`: type and rank, and `fields`, as `NAME=VALUE;NAME=VALUE`.
+
+    Values are JSON where they can be and text otherwise; `none` is None, and a field that is `absent` is left out.
+
+    Raises:
+        ProbeError: `fields` is not of that form.
+    """
+    further = "" if fields == "absent" else fields
+    given = {"type": peft, "rank": RANK} | dict(_field(text) for text in further.split(";") if text)
     return {name: None if value == "none" else value for name, value in given.items() if value != "absent"}
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ProbeError(f"{text!r} is no field of a lora section: write NAME=VALUE;NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def shipped_section() -> dict[str, Any]:
+    """The `lora` section that a Megatron trainer of this verl has where nobody sets anything."""
+    from importlib.resources import files
+
+    from omegaconf import OmegaConf
+
+    text = files("verl.trainer.config").joinpath("_generated_ppo_megatron_trainer.yaml").read_text()
+    return dict(OmegaConf.to_container(OmegaConf.create(text).actor_rollout_ref.model.lora))
 
 
 def adapters(modules: list[Any]) -> dict[str, Any]:
@@ -31,6 +61,45 @@ def adapters(modules: list[Any]) -> dict[str, Any]:
         for name, parameter in _wrap.named_parameters(modules)
         if ".adapter." in name or name.endswith(".weight_magnitude")
     }
+
+
+def perturbed(modules: list[Any]) -> dict[str, Any]:
+    """Give every parameter its distinct value, then one more; return what each was before that, by name."""
+    import torch
+
+    fill_parameters(modules)
+    distinct = {name: parameter.detach().clone() for name, parameter in _wrap.named_parameters(modules)}
+    with torch.no_grad():
+        for _, parameter in _wrap.named_parameters(modules):
+            parameter.add_(1)
+    return distinct
+
+
+def loaded(modules: list[Any], distinct: dict[str, Any]) -> dict[str, Any]:
+    """What a load made of parameters that were `perturbed`.
+
+    Returns:
+        adapter: name → `restored` (bit for bit), `untouched` or `else`, for the adapter's parameters.
+        frozen: names of all other parameters that are no longer what they were perturbed to.
+        adapters: the adapter's weights by name.
+    """
+    found = adapters(modules)
+    frozen = [
+        name
+        for name, parameter in _wrap.named_parameters(modules)
+        if name not in found and not bool((parameter == distinct[name] + 1).all())
+    ]
+    return {
+        "adapter": {name: _outcome(value, distinct[name]) for name, value in found.items()},
+        "frozen": frozen,
+        "adapters": found,
+    }
+
+
+def _outcome(value: Any, distinct: Any) -> str:
+    if bool((value == distinct).all()):
+        return "restored"
+    return "untouched" if bool((value == distinct + 1).all()) else "else"
 
 
 def described_peft(peft: Any) -> dict[str, Any] | None:
