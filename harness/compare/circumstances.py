@@ -23,6 +23,18 @@ def hooks(ranks: Ranks) -> dict[str, str]:
     return {name: place for rank in ranks for name, place in rank.provenance.items()}
 
 
+def sources(ranks: Ranks) -> dict[str, str]:
+    """Where all that a side runs comes from: hooks, functions of another package, imported packages no stack pins."""
+    found = hooks(ranks)
+    for rank in ranks:
+        pinned = rank.environment.get("versions", {})
+        patched: Named = rank.environment.get("patched", {})
+        packages: Named = rank.environment.get("packages", {})
+        found |= {f"patched {place}": home for place, home in patched.items()}
+        found |= {f"package {name}": version for name, version in packages.items() if name not in pinned}
+    return found
+
+
 def comparable(ours: Named, theirs: Named, raised: bool) -> tuple[Named, Named]:
     """Both sides' entries; where a side raised, only those that both had come to."""
     if not raised:
@@ -47,7 +59,7 @@ def moved(old: Ranks, new: Ranks, *, one_layout: bool = True) -> list[Difference
     put_in = comparable(_interventions(old), _interventions(new), raised)
     found = tree_differences(*(dict(side) for side in put_in))
     differing = [item for item in found if one_layout or item.kind == "changed"]
-    return moved_hooks(hooks(old), hooks(new), raised) + differing
+    return moved_hooks(sources(old), sources(new), raised) + differing
 
 
 def _interventions(ranks: Ranks) -> dict[str, str]:

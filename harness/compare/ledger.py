@@ -189,7 +189,7 @@ def _tables(table: Mapping[str, Any], name: str, where: str) -> list[tuple[Mappi
 def _transition(table: Mapping[str, Any], where: str) -> Transition:
     _only_keys(table, {"old", "new", "change"}, where)
     pins = {side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")}
-    changes = tuple(_change(entry, place) for entry, place in _tables(table, "change", where))
+    changes = tuple(change for entry, place in _tables(table, "change", where) for change in _changes(entry, place))
     return Transition(old=pins["old"], new=pins["new"], changes=changes)
 
 
@@ -200,7 +200,7 @@ def _inconsistency(table: Mapping[str, Any], where: str) -> Inconsistency:
     violations = []
     for entry, place in _tables(table, "violation", where):
         _only_keys(entry, _CHANGE_KEYS - {*names.values()} | {*names}, place)
-        violations.append(_change({names.get(key, key): value for key, value in entry.items()}, place))
+        violations += _changes({names.get(key, key): value for key, value in entry.items()}, place)
     return Inconsistency(stack, tuple(violations))
 
 
@@ -222,6 +222,14 @@ def _is_specifier(text: str) -> bool:
     except InvalidSpecifier:
         return False
     return True
+
+
+def _changes(table: Mapping[str, Any], where: str) -> list[Change]:
+    """One change for each of the paths that an entry lists."""
+    paths = table.get("path")
+    if not isinstance(paths, list):
+        return [_change(table, where)]
+    return [_change(dict(table, path=path), where) for path in paths]
 
 
 def _change(table: Mapping[str, Any], where: str) -> Change:

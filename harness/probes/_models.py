@@ -62,6 +62,15 @@ def write_model_folder(
     return MODEL_FOLDER
 
 
+def give_weights(run: Run) -> None:
+    """Let the written model folder have weights, whose names and shapes Megatron-Bridge asks for when it exports."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if run.rank == 0:
+        AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODEL_FOLDER)).save_pretrained(MODEL_FOLDER)
+    run.upstream("torch.distributed:barrier")()
+
+
 def choice(parameter: str, given: str, known: Mapping[str, Any] | Iterable[str]) -> Any:
     """What `known` holds for the given value of a probe's parameter (the value itself where `known` has no values).
 

@@ -2,6 +2,16 @@
 
 from harness.report.draft import draft_ledger
 from harness.report.records import Records, RecordsError
+from harness.report.tables import print_regressions, print_save_and_load
 from harness.report.terminal import latest_cases, print_run, summary_line
 
-__all__ = ["Records", "RecordsError", "draft_ledger", "latest_cases", "print_run", "summary_line"]
+__all__ = [
+    "Records",
+    "RecordsError",
+    "draft_ledger",
+    "latest_cases",
+    "print_regressions",
+    "print_run",
+    "print_save_and_load",
+    "summary_line",
+]

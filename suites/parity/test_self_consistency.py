@@ -29,3 +29,67 @@ def test_sizes_of_groups_without_a_model(consistency: Consistency, layout: str) 
 @pytest.mark.parametrize("layout", ["vpp2", "tp2_sp_cp2", "tp2_ep2", "tp2_etp1"])
 def test_sizes_of_groups_on_the_vanilla_branch(consistency: Consistency, layout: str) -> None:
     consistency("process_group_sizes", branch="vanilla", layout=layout)
+
+
+@pytest.mark.parametrize("fields", ["default", "plain", "rope", "tied", "layers"])
+def test_hf_config_round_trip(consistency: Consistency, fields: str) -> None:
+    consistency("hf_round_trip", fields=fields, seconds=600)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        "optimizer",
+        pytest.param("muon", marks=pytest.mark.regression("K07")),
+        "optimizer_overrides",
+        "ddp_overrides",
+        "transformer_overrides",
+        "vanilla_overrides",
+        "peft",
+    ],
+)
+def test_settings_arrive(consistency: Consistency, of: str) -> None:
+    consistency("user_settings", of=of, seconds=600)
+
+
+@pytest.mark.regression("K11")
+@pytest.mark.parametrize(
+    "package", ["apex", "energon", "flash_attn", "mbridge", "modelopt", "peft", "transformer_engine"]
+)
+def test_without_an_optional_package(consistency: Consistency, package: str) -> None:
+    consistency("without_package", package=package, seconds=600)
+
+
+@pytest.mark.parametrize("package", ["verl", "megatron.bridge", "mbridge"])
+def test_overridden_methods(consistency: Consistency, package: str) -> None:
+    consistency("overridden_methods", package=package, seconds=600)
+
+
+@pytest.mark.parametrize("package", ["verl", "megatron.bridge", "mbridge"])
+def test_feature_tests_by_name(consistency: Consistency, package: str) -> None:
+    consistency("feature_tests", package=package, seconds=600)
+
+
+@pytest.mark.parametrize("on", ["attention", "dense_mlp", "experts", "shared_experts", "router"])
+@pytest.mark.parametrize("peft", ["lora", "canonical_lora", "dora"])
+def test_adapters_are_merged_as_peft_merges_them(consistency: Consistency, peft: str, on: str) -> None:
+    consistency("adapter_merge", peft=peft, on=on)
+
+
+@pytest.mark.regression("K19")
+@pytest.mark.stacks("verl-0.7.1", "verl-0.8.0", "verl-0.9.1")
+@pytest.mark.parametrize("kind", ["core", "distributed", "adapter", "hugging_face", "config"])
+def test_save_and_load(consistency: Consistency, kind: str, writer: str) -> None:
+    consistency("checkpoint_read", kind=kind, written_by=writer)
+
+
+@pytest.mark.regression("K13")
+def test_import_order(consistency: Consistency) -> None:
+    consistency("import_order", seconds=600)
+
+
+@pytest.mark.regression("K14")
+@pytest.mark.parametrize("branch", ["bridge", "vanilla"])
+@pytest.mark.parametrize("hf_config", ["qwen3", "qwen3_moe", "glm4_moe"])
+def test_engines_in_turn(consistency: Consistency, hf_config: str, branch: str) -> None:
+    consistency("engines_in_turn", hf_config=hf_config, branch=branch, overrides={"attention_backend": "unfused"})

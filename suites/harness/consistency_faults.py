@@ -1,0 +1,226 @@
+"""Faults seeded into upstream's code, each of which turns one check of one stack red.
+
+A fault replaces a function or an attribute of upstream in the forked rank, before the check runs there. None of them is
+a known regression: they stand for the next one of a check's kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.observe import Run
+from harness.probes import consistency_probe
+from harness.probes._models import choice
+from harness.probes.registry import find_probe, registered_probes
+
+PRELOAD = tuple(sorted({name for probe in registered_probes().values() if probe.one_stack for name in probe.preload}))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        name: of the fault.
+        check: the check that must find it.
+        shows: glob over the violations, one of which must be met.
+        change: what it does to a rank, before the check.
+        parameters: of the check.
+        layout: of the check.
+    """
+
+    name: str
+    check: str
+    shows: str
+    change: Callable[[Run], None]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = "single"
+
+
+@consistency_probe(returns=())
+def faulty_check(run: Run, *, fault: str) -> Mapping[str, Any]:
+    """The check that a fault names, with that fault."""
+    known = {entry.name: entry for entry in FAULTS}
+    chosen: Fault = choice("fault", fault, known)
+    chosen.change(run)
+    return find_probe(chosen.check).function(run, **chosen.parameters)
+
+
+@consistency_probe(returns=(), reads="checkpoint_written")
+def faulty_read(run: Run, *, fault: str) -> Mapping[str, Any]:
+    """The same of a check that reads files."""
+    return faulty_check(run, fault=fault)
+
+
+def _around(place: str, faulty: Callable[..., Any]) -> Callable[[Run], None]:
+    """Replace the upstream function `module:name` or `module:Class.name` by what is given it first."""
+
+    def change(run: Run) -> None:
+        module, _, path = place.partition(":")
+        owner_path, _, name = path.rpartition(".")
+        owner = run.upstream(f"{module}:{owner_path}")
+        original = getattr(owner, name)
+
+        def replaced(*arguments: Any, **keywords: Any) -> Any:
+            return faulty(original, *arguments, **keywords)
+
+        setattr(owner, name, replaced)
+
+    return change
+
+
+def _afterwards(change: Callable[[Any], object]) -> Callable[..., Any]:
+    """Run a method, then change its object."""
+
+    def method(original: Callable[..., Any], owner: Any, *arguments: Any, **keywords: Any) -> Any:
+        answer = original(owner, *arguments, **keywords)
+        change(owner)
+        return answer
+
+    return method
+
+
+def _answering(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda original, *arguments, **keywords: change(original(*arguments, **keywords))
+
+
+def _set(name: str, value: Any) -> Callable[[Any], object]:
+    return lambda owner: setattr(owner, name, value)
+
+
+def _without_key(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda answer: {key: value for key, value in answer.items() if key != name}
+
+
+def _forgets_override(original: Callable[..., Any], provider: Any, *arguments: Any, **keywords: Any) -> Any:
+    kept = {name: value for name, value in keywords["overrides"].items() if name != "attention_dropout"}
+    return original(provider, *arguments, **(keywords | {"overrides": kept}))
+
+
+def _another_group(layer: Any) -> None:
+    from megatron.core import parallel_state
+
+    layer.tp_group = parallel_state.get_pipeline_model_parallel_group()
+
+
+def _asks_for_more(run: Run) -> None:
+    """The overridden method takes one argument more, as after a release of the other package."""
+    model = run.upstream("megatron.core.models.gpt.gpt_model:GPTModel")
+    own = model.forward
+
+    def forward(self: Any, *arguments: Any, token_weights: Any = None, **keywords: Any) -> Any:
+        return own(self, *arguments, **keywords)
+
+    model.forward = forward
+
+
+def _field_not_written(run: Run) -> None:
+    bridge = run.upstream("megatron.bridge.models.qwen.qwen3_moe_bridge:Qwen3MoEBridge")
+    own = bridge.megatron_to_hf_config
+    bridge.megatron_to_hf_config = classmethod(
+        lambda _cls, provider: _without_key("moe_intermediate_size")(own(provider))
+    )
+
+
+def _foreign_function(run: Run) -> None:
+    state = run.upstream("megatron.core.parallel_state")
+    state.get_tensor_model_parallel_rank = run.upstream("verl.utils.megatron_utils:unwrap_model")
+
+
+def _weights_scaled(original: Callable[..., Any], helper: Any, base: Any, *arguments: Any, **keywords: Any) -> Any:
+    return base + 2 * (original(helper, base, *arguments, **keywords) - base)
+
+
+def _one_left_out(original: Callable[..., Any], model: Any, state: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+    kept = {name: value for name, value in state.items() if not name.endswith("linear_proj.weight")}
+    return original(model, kept, strict=False)
+
+
+def _first_engine_leaves_a_mark(engine: Any) -> None:
+    engine.engine_config.override_transformer_config["layernorm_epsilon"] = 0.5
+
+
+_BUILD = "verl.workers.engine.megatron.transformer_impl:MegatronEngine._build_tf_config"
+_MODEL_BRIDGE = "megatron.bridge.models.conversion.model_bridge:MegatronModelBridge"
+
+FAULTS = (
+    Fault(
+        "expert parallel size lost",
+        "process_group_sizes",
+        "resolved_config.expert_model_parallel_size",
+        _around(_BUILD, _afterwards(lambda engine: _set("expert_model_parallel_size", 1)(engine.provider))),
+        layout="ep2",
+    ),
+    Fault(
+        "a layer with another group",
+        "process_groups",
+        "groups.0.decoder.layers.0.self_attention.linear_proj.tp_group",
+        _around("megatron.core.tensor_parallel.layers:RowParallelLinear.__init__", _afterwards(_another_group)),
+        {"hf_config": "qwen3"},
+        layout="tp2_sp",
+    ),
+    Fault(
+        "a field of the HF config not read",
+        "hf_round_trip",
+        "LlamaForCausalLM.rms_norm_eps",
+        _around(f"{_MODEL_BRIDGE}.hf_config_to_provider_kwargs", _answering(_without_key("layernorm_epsilon"))),
+        {"fields": "plain"},
+    ),
+    Fault(
+        "a field of the HF config not written",
+        "hf_round_trip",
+        "Qwen3MoeForCausalLM.moe_intermediate_size",
+        _field_not_written,
+        {"fields": "plain"},
+    ),
+    Fault(
+        "an optimizer setting overwritten",
+        "user_settings",
+        "clip_grad",
+        _around("verl.utils.megatron.optimizer:init_megatron_optim_config", _answering(_set("clip_grad", 1.0))),
+        {"of": "optimizer_overrides"},
+    ),
+    Fault(
+        "an override of the model filtered",
+        "user_settings",
+        "attention_dropout",
+        _around(
+            "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize", _forgets_override
+        ),
+        {"of": "transformer_overrides"},
+    ),
+    Fault(
+        "an overridden method takes more",
+        "overridden_methods",
+        "megatron.bridge.models.qwen_vl.*forward",
+        _asks_for_more,
+        {"package": "megatron.bridge"},
+    ),
+    Fault(
+        "merged with another scale",
+        "adapter_merge",
+        "merged/*",
+        _around("megatron.bridge.peft.lora_merge:LoRAMerge.merge", _weights_scaled),
+    ),
+    Fault(
+        "computed with another scale",
+        "adapter_merge",
+        "computed/*",
+        _around("megatron.bridge.peft.utils:ParallelLinearAdapter.forward", _answering(lambda output: output * 2)),
+    ),
+    Fault(
+        "a parameter not loaded",
+        "checkpoint_read",
+        "parameters.decoder.layers.*.self_attention.linear_proj.weight",
+        _around("megatron.core.models.gpt.gpt_model:GPTModel.load_state_dict", _one_left_out),
+    ),
+    Fault("a function of another package", "import_order", "megatron.core.parallel_state:*", _foreign_function),
+    Fault(
+        "the first engine leaves a mark",
+        "engines_in_turn",
+        "given.engine_config.override_transformer_config.layernorm_epsilon",
+        _around(_BUILD, _afterwards(_first_engine_leaves_a_mark)),
+    ),
+)
