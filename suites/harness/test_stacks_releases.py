@@ -145,7 +145,7 @@ def test_without_uv_the_command_to_get_it(workshop: Workshop, monkeypatch: pytes
     def absent() -> str:
         raise FileNotFoundError
 
-    monkeypatch.setattr(uv, "find_uv_bin", absent)
+    monkeypatch.setattr("uv.find_uv_bin", absent)
     monkeypatch.setenv("PATH", str(workshop.folder))
     with pytest.raises(StackError, match="pip install uv"):
         workshop.build("alpha==1.0")
