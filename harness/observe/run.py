@@ -69,7 +69,7 @@ class Lane(Protocol):
     def leave(self, run: Run, *, raised: bool) -> dict[str, Any]:
         """In the rank's process, after the probe, which `raised` or not: what the observation says of the lane."""
 
-    def fault_of(self, error: Exception) -> str | None:
+    def fault_of(self, error: BaseException) -> str | None:
         """Why an exception is a fault of the device, hence no observation; None if it is none."""
 
 

@@ -202,6 +202,8 @@ def _global_name(model: Any, name: str, layers: dict[str, str]) -> str:
 
 
 def _holds_gate_and_up(model: Any, name: str, parameter: Any) -> bool:
-    canonical = ".adapter_gate." in name or ".adapter_up." in name
+    # An adapter's first matrix is sharded along its rank; canonical adapters keep gate and up apart.
+    apart = (".linear_in.", ".adapter_gate.", ".adapter_up.")
     gated = bool(getattr(model.config, "gated_linear_unit", False))
-    return gated and ".linear_fc1." in name and parameter.partition_dim == 0 and not canonical
+    fused = ".linear_fc1." in name and not any(part in name for part in apart)
+    return gated and fused and parameter.partition_dim == 0

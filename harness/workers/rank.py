@@ -74,9 +74,9 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
     with EntryMonitor(names) as monitor:
         try:
             tree = probe.function(run, **request.parameters)
-        except (Unavailable, ProbeError):
+        except (Unavailable, ProbeError, SystemExit, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # torch's CheckpointException, for one, is no Exception
             if fault := lane.fault_of(error):
                 raise DeviceFault(fault) from error
             exception = observe_exception(error, _roots(probe, overlay, scratch))

@@ -36,6 +36,15 @@ def quits(run: Run) -> Mapping[str, Any]:
     sys.exit(4)
 
 
+class NoException(BaseException):
+    """As torch.distributed.checkpoint has one."""
+
+
+@probe(returns=("x",))
+def raises_what_is_no_exception(run: Run) -> Mapping[str, Any]:
+    raise NoException("boom")
+
+
 @probe(returns=("x",))
 def segfaults(run: Run) -> Mapping[str, Any]:
     ctypes.string_at(0)

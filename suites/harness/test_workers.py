@@ -19,6 +19,7 @@ FAULTS = {
     "raises": "the harness itself raised ValueError: boom",
     "exits": "exited with status 3 without an observation",
     "quits": "left by SystemExit: 4",
+    "raises_what_is_no_exception": "the harness itself raised NoException: boom",
     "segfaults": "was killed by SIGSEGV",
     "is_killed": "was killed by SIGKILL",
     "takes_memory": "used more memory than its limit of 256 MiB",
@@ -81,6 +82,16 @@ def test_what_only_one_side_lacks_is_a_difference(shared: ToyRunner) -> None:
 def test_what_the_host_lacks_is_not_run_with_its_reason(shared: ToyRunner) -> None:
     judged = shared("lacks_something", layout="dp2").judged
     assert (judged.verdict, judged.why) == (Verdict.NOT_RUN, "needs two accelerators")
+
+
+def test_what_upstream_raises_is_observed_though_it_be_no_exception(project: Project) -> None:
+    project.edit(2, 'raise ValueError("', 'raise type("Failure", (BaseException,), {})("')
+    with running(project) as runner:
+        outcome = runner("refusal")
+    assert outcome.judged.verdict is Verdict.BOTH_RAISE
+    assert [(found.path, found.old, found.new) for found in outcome.judged.undeclared] == [
+        ("exception", "ValueError: no such option (from toy:refuse)", "Failure: no such option (from toy:refuse)")
+    ]
 
 
 def test_the_last_lines_of_output_are_in_the_message(shared: ToyRunner) -> None:

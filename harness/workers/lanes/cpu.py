@@ -90,7 +90,7 @@ class CpuLane:
         """What the observation's environment says of this lane."""
         return {"host": host_class()}
 
-    def fault_of(self, error: Exception) -> str | None:
+    def fault_of(self, error: BaseException) -> str | None:
         """None: every exception of upstream is an observation here."""
         return None
 

@@ -198,7 +198,7 @@ class CudaLane:
             "process": "fresh" if self.fresh else "forked",
         }
 
-    def fault_of(self, error: Exception) -> str | None:
+    def fault_of(self, error: BaseException) -> str | None:
         """What went wrong with the device, in one line: that is no observation. None for any other exception."""
         torch = sys.modules.get("torch")
         if torch is None:
