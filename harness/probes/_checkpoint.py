@@ -21,19 +21,28 @@ PRELOAD = (
 
 SAVE_CHECKPOINT = "verl.utils.checkpoint.megatron_checkpoint_manager:MegatronCheckpointManager.save_checkpoint"
 
-_FOLDER = Path("checkpoint")
+FOLDER = Path("checkpoint")
 """Relative to the run's folder, in which `write_model_folder` left the process."""
 
 
 def initialized_engine(
-    run: Run, hf_config: str, *, contents: Sequence[str], model: Mapping[str, Any] | None = None
+    run: Run,
+    hf_config: str,
+    *,
+    contents: Sequence[str],
+    model: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> Any:
-    """An engine whose model, optimizer and checkpoint manager stand, and that saves and loads `contents`."""
+    """An engine whose model, optimizer and checkpoint manager stand, and that saves and loads `contents`.
+
+    `model`, `engine` and `fields` are further fields of its configs; see `harness.probes._engine`.
+    """
     checkpoint = {"save_contents": list(contents), "load_contents": list(contents)}
-    engine = _engine.construct_engine(run, hf_config, model=model, checkpoint=checkpoint)
-    _engine.initialize(run, engine)
-    run.comes_from("checkpoint_manager", type(engine.checkpoint_mananager))
-    return engine
+    built = _engine.construct_engine(run, hf_config, model=model, engine=engine, checkpoint=checkpoint, fields=fields)
+    _engine.initialize(run, built)
+    run.comes_from("checkpoint_manager", type(built.checkpoint_mananager))
+    return built
 
 
 def save(engine: Any) -> Path:
@@ -42,5 +51,5 @@ def save(engine: Any) -> Path:
     All ranks must call this. The manager's own method is called, because the engine's first moves to a device what lies
     in host memory. Rank 0 writes some files last and alone.
     """
-    engine.checkpoint_mananager.save_checkpoint(str(_FOLDER), global_step=1)
-    return _FOLDER
+    engine.checkpoint_mananager.save_checkpoint(str(FOLDER), global_step=1)
+    return FOLDER

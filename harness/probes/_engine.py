@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -122,28 +123,37 @@ def build_module(run: Run, engine: Any, *, spec: str = "local") -> list[Any]:
     return list(engine.module)
 
 
-def prepare_build(run: Run, engine: Any, *, spec: str = "local") -> None:
-    """After `_build_tf_config`, before a build: let the lane force what it must, and let the bridge load nothing.
+def prepare_build(run: Run, engine: Any, *, spec: str = "local", loads: bool = False) -> None:
+    """After `_build_tf_config`, before a build: let the lane force what it must, and let nothing be loaded.
 
-    The model folder has no weights; see `harness.probes._weights` for what parameters get instead.
+    The model folder has no weights, unless a probe wrote some and says `loads`; see `harness.probes._weights` for what
+    parameters get instead.
     """
     run.lane.force(run, resolved_config(engine), spec)
     record_provenance(run, engine)
-    for name in ("load_hf_weights", "load_weights"):
-        if hasattr(engine.bridge, name):
-            run.stand_in(f"{type(engine.bridge).__name__}.{name}", "nothing", "weights are set after the build")
-            setattr(engine.bridge, name, lambda *_arguments, **_keywords: None)
+    if loads:
+        return
+    loaders = [(engine.bridge, name) for name in ("load_hf_weights", "load_weights") if hasattr(engine.bridge, name)]
+    if engine.engine_config.use_dist_checkpointing:
+        loaders.append((run.upstream(_ENGINE.partition(":")[0]), "load_mcore_dist_weights"))
+    for owner, name in loaders:
+        of = owner.__name__ if inspect.ismodule(owner) else type(owner).__name__
+        run.stand_in(f"{of}.{name}", "nothing", "weights are set after the build")
+        setattr(owner, name, lambda *_arguments, **_keywords: None)
 
 
-def initialize(run: Run, engine: Any) -> Any:
-    """Run the engine's whole `initialize`, and return the config as it was when `_build_tf_config` had resolved it."""
+def initialize(run: Run, engine: Any, *, loads: bool = False) -> Any:
+    """Run the engine's whole `initialize`, and return the config as it was when `_build_tf_config` had resolved it.
+
+    `loads`: see `prepare_build`.
+    """
     build_tf_config = engine._build_tf_config
     resolved: list[Any] = []
 
     def build_then_prepare() -> None:
         build_tf_config()
         resolved.append(copy.deepcopy(resolved_config(engine)))
-        prepare_build(run, engine)
+        prepare_build(run, engine, loads=loads)
 
     engine._build_tf_config = build_then_prepare
     run.stand_in("MegatronEngine._build_tf_config", "itself, then what the lane forces", "initialize goes on to build")

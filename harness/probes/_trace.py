@@ -36,7 +36,7 @@ def traced_tensor(tensor: Any) -> TracedTensor:
     """Hash and norm of a torch tensor."""
     import torch
 
-    dense = tensor.detach().cpu().contiguous()
+    dense = tensor.detach().cpu().contiguous().clone()  # numpy's hold makes a storage unresizable for its owner
     norm = float(torch.linalg.vector_norm(dense.float())) if dense.is_floating_point() else math.nan
     return TracedTensor(
         dtype=str(tensor.dtype).removeprefix("torch."),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,15 @@ def fill_parameters(chunks: Sequence[Any], *, perturbed: int = 0) -> None:
             if perturbed:
                 values = torch.nextafter(values, _directions(placed, perturbed))
             placed.parameter.copy_(values)
+
+
+def fill_named(parameters: Iterable[tuple[str, Any]]) -> None:
+    """Give whole parameters, each under its own name, their values; see the module's docstring for the formula."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in parameters:
+            parameter.copy_(_values(Placed(name, parameter)))
 
 
 def placed_parameters(chunks: Sequence[Any]) -> Iterator[Placed]:
