@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from harness.probes import _wrap
+from harness.probes.registry import ProbeError
 
 PRELOAD = (
     *_wrap.PRELOAD,
@@ -18,10 +20,36 @@ RANK = 8
 """Small enough for the tiny models, and divisible by any tensor parallel size used here."""
 
 
-def lora_section(peft: str, **fields: Any) -> dict[str, Any]:
-    """What a user writes under `model.lora`. A field given as `absent` is left out, one given as `none` is None."""
-    given = {"type": peft, "rank": RANK} | fields
-    return {name: None if value == "none" else value for name, value in given.items() if value != "absent"}
+def lora_section(peft: str, fields: str = "") -> dict[str, Any]:
+    """What a user writes under `model.lora`: type and rank, and `fields`, as `NAME=VALUE;NAME=VALUE`.
+
+    Values are JSON where they can be (`null` is None) and text otherwise; a field that is `absent` is left out.
+
+    Raises:
+        ProbeError: `fields` is not of that form.
+    """
+    given = {"type": peft, "rank": RANK} | dict(_field(text) for text in fields.split(";") if text)
+    return {name: value for name, value in given.items() if value != "absent"}
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ProbeError(f"{text!r} is no field of a lora section: write NAME=VALUE;NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def shipped_section() -> dict[str, Any]:
+    """The `lora` section that a Megatron trainer of this verl has where nobody sets anything."""
+    from importlib.resources import files
+
+    from omegaconf import OmegaConf
+
+    text = files("verl.trainer.config").joinpath("_generated_ppo_megatron_trainer.yaml").read_text()
+    return dict(OmegaConf.to_container(OmegaConf.create(text).actor_rollout_ref.model.lora))
 
 
 def adapters(modules: list[Any]) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def lora_step(
     """
     choice("peft", peft, ("lora", "dora", "canonical_lora"))
     engine = _engine.construct_engine(
-        run, hf_config, dtype=dtype, model={"lora": _peft.lora_section(peft, alpha=alpha)}
+        run, hf_config, dtype=dtype, model={"lora": _peft.lora_section(peft, f"alpha={alpha}")}
     )
     engine._build_tf_config()
     _engine.build_module(run, engine)

@@ -1,4 +1,4 @@
-"""The adapters that the pre-wrap hooks put into a model: names, shapes, what is trained, initial weights."""
+"""What the pre-wrap hooks make of a model: their order, the adapters, what is trained, initial weights."""
 
 import pytest
 
@@ -14,25 +14,38 @@ def test_peft_hook(parity: Parity, peft: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("peft", PEFT)
+def test_virtual_pipeline_chunks(parity: Parity, peft: str) -> None:
+    parity("peft_hook", hf_config="qwen3_deep", peft=peft, layout="vpp2")
+
+
+@pytest.mark.parametrize("peft", PEFT)
 def test_adapters_of_experts(parity: Parity, peft: str) -> None:
     parity("peft_hook", hf_config="qwen3_moe", peft=peft)
 
 
-@pytest.mark.parametrize("peft", [*PEFT, "vlm_lora", "no_such_type"])
-def test_peft_object(parity: Parity, peft: str) -> None:
-    parity("peft_object", peft=peft)
+def test_adapters_of_experts_across_ranks(parity: Parity) -> None:
+    parity("peft_hook", hf_config="qwen3_moe", layout="ep2")
 
 
-@pytest.mark.parametrize("dtype", ["none", "bfloat16", "float32"])
-def test_peft_object_dtype(parity: Parity, dtype: str) -> None:
-    parity("peft_object", dtype=dtype)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param("dtype=null", marks=pytest.mark.regression("K16")),
+        "dtype=fp32",
+        'target_modules=["*.0.mlp.linear_fc1"]',
+        'target_modules=[];exclude_modules=["*.linear_fc2"]',
+        "lora_A_init_method=kaiming",
+        "lora_B_init_method=xavier",
+    ],
+)
+def test_fields_arrive_in_the_model(parity: Parity, fields: str) -> None:
+    parity("peft_hook", fields=fields)
 
 
-@pytest.mark.parametrize("rank", [0, -1, 16])
-def test_peft_object_rank(parity: Parity, rank: int) -> None:
-    parity("peft_object", rank=rank)
+@pytest.mark.parametrize("freeze_router", [False, True])
+def test_value_head_and_router_freeze_come_after(parity: Parity, freeze_router: bool) -> None:
+    parity("peft_hook", hf_config="qwen3_moe", value_model=True, freeze_router=freeze_router)
 
 
-@pytest.mark.parametrize("alpha", ["none", 16])
-def test_peft_object_alpha(parity: Parity, alpha: str | int) -> None:
-    parity("peft_object", alpha=alpha)
+def test_router_freeze(parity: Parity) -> None:
+    parity("peft_hook", hf_config="qwen3_moe", freeze_router=True)
