@@ -110,7 +110,7 @@ class ParityPlugin:
         """The sides whose stacks are checked for themselves."""
         try:
             return self._selection.roles()
-        except StackError as error:
+        except (StackError, GoldenError) as error:
             raise pytest.UsageError(str(error)) from error
 
     @cached_property

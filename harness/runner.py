@@ -250,8 +250,10 @@ class Runner:
         """
         started = time.monotonic()
         limits = limits or self._limits
+        if isinstance(self.sides.old, GoldenSide) and case.spans:
+            return self.not_run(case, f"{case.spans}; {self.sides.old.why}", area=area)
         written = self._written(case, limits, self._stacks)
-        sides = {} if isinstance(self.sides.old, GoldenSide) and case.spans else self._both(case, limits, written)
+        sides = self._both(case, limits, written)
         judged, golden = self._judged(case, sides, expects, limits)
         if self._repeats and "old" in sides:
             again = self._side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
@@ -320,8 +322,6 @@ class Runner:
     def _judged_by_golden(
         self, old: GoldenSide, case: Case, sides: Mapping[str, Side], expects: Expectation | None
     ) -> tuple[Judged, Golden | None]:
-        if case.spans:
-            return Judged(Verdict.NOT_RUN, f"{case.spans}; {old.why}"), None
         golden = old.store.read(case.slug)
         return old.judge(case.id, golden, sides["new"], self.ledger, expects), golden
 

@@ -24,6 +24,7 @@ AREAS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "balanced experts": ("moe_step", {}),
     "adapters": ("lora_step", {}),
     "multi-token prediction": ("mtp_step", {"recompute": "full"}),
+    "Marlin scales": ("marlin_forms", {"form": "tuple"}),
     "symbols": ("upstream_symbols", {}),
 }
 """Area → a shipped probe, and parameters of a case."""
@@ -100,6 +101,10 @@ def _as_it_is(original: Change, *arguments: Any, **keywords: Any) -> Any:
     return original(*arguments, **keywords)
 
 
+def _as_it_was_given(_original: Change, scale: Any) -> Any:
+    return scale
+
+
 def _without_overrides(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[item for item in signature.parameters.values() if item.name != "overrides"])
 
@@ -142,6 +147,13 @@ FAULTS = (
         _scaled,
         "multi-token prediction",
         ("seen/gradients/mtp.*", "seen.mtp_losses.*"),
+    ),
+    Fault(
+        "a tuple of scales is taken for a tensor",
+        "verl.utils.modelopt.vllm_modelopt_patch:_unwrap_marlin_scale",
+        _as_it_was_given,
+        "Marlin scales",
+        ("seen.unwrapped*",),
     ),
     Fault(
         "a function that no longer takes an argument",

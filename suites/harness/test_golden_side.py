@@ -160,6 +160,28 @@ def test_a_new_side_without_a_clone_is_one_line(project: Project) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_case_that_reads_what_the_old_side_wrote_is_not_run_without_it(project: Project) -> None:
+    written = """
+
+@probe(enters=("toy:build",), returns=("written",))
+def written(run):
+    \"\"\"Toy's config, in a file.\"\"\"
+    (run.folder / "size").write_text(str(run.upstream("toy:build")().size))
+    return {"written": 1}
+
+
+@probe(returns=("size",), reads="written")
+def readback(run):
+    \"\"\"What is in the file.\"\"\"
+    return {"size": (run.written / "size").read_text()}
+"""
+    project.write("probes.py", project.probes.read_text() + written)
+    done = project.parity("compare", "probes.py::readback", "--written-by", "old", "--old", "toy-before")
+    assert done.returncode == 0, done.stderr
+    assert "not_run a golden is of one stack, and this case reads what another wrote; name a clone" in done.stdout
+    assert "--clone toy=PATH" in done.stdout
+
+
 def test_compare_uses_the_golden_too_and_nothing_is_recorded_from_it(project: Project) -> None:
     done = project.parity("compare", "probes.py::config", "--old", "toy-before")
     assert done.returncode == 0, done.stderr
