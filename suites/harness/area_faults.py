@@ -153,7 +153,7 @@ FAULTS = (
         "verl.utils.modelopt.vllm_modelopt_patch:_unwrap_marlin_scale",
         _as_it_was_given,
         "Marlin scales",
-        ("seen.unwrapped*",),
+        ("seen*unwrapped*",),
     ),
     Fault(
         "a function that no longer takes an argument",
