@@ -53,3 +53,56 @@ def save(engine: Any) -> Path:
     """
     engine.checkpoint_mananager.save_checkpoint(str(FOLDER), global_step=1)
     return FOLDER
+
+
+def barrier() -> None:
+    """Wait until every rank is here: rank 0 writes some files last and alone."""
+    import torch
+
+    torch.distributed.barrier()
+
+
+def stored_tensors(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name, shape and dtype of every tensor of an adapter, wherever in `folder` it was stored.
+
+    Returns:
+        `adapter_checkpoint`: verl 0.7's own `*_adapter.pt`, by name of the file; `dist_ckpt`: a distributed checkpoint,
+        with global shapes; `huggingface`: an export. Those that hold nothing are left out.
+    """
+    import torch
+
+    files = {file.name: torch.load(file, weights_only=True) for file in sorted(folder.rglob("*_adapter.pt"))}
+    found = {
+        "adapter_checkpoint": {name: _described(saved["adapter_state_dict"]) for name, saved in files.items()},
+        "dist_ckpt": {
+            name: described
+            for file in sorted(folder.rglob(".metadata"))
+            for name, described in _distributed_tensors(file.parent).items()
+        },
+        "huggingface": _described(exported_tensors(folder)),
+    }
+    return {form: tensors for form, tensors in found.items() if tensors}
+
+
+def exported_tensors(folder: Path) -> dict[str, Any]:
+    """The tensors of every safetensors file below a folder, by name."""
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in sorted(folder.rglob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+def _described(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"shape": list(tensor.shape), "dtype": tensor.dtype} for name, tensor in tensors.items()}
+
+
+def _distributed_tensors(folder: Path) -> dict[str, Any]:
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    entries = FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {
+        name: {"shape": list(entry.size), "dtype": entry.properties.dtype}
+        if isinstance(entry, TensorStorageMetadata)
+        else type(entry).__name__
+        for name, entry in sorted(entries.items())
+    }

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from harness.probes import _wrap
+from harness.probes._weights import fill_parameters
 from harness.probes.registry import ProbeError
 
 PRELOAD = (
@@ -16,6 +17,8 @@ PRELOAD = (
     "verl.utils.megatron_peft_utils",
 )
 
+SAVE_HF_ADAPTER = "megatron.bridge.models.conversion.auto_bridge:AutoBridge.save_hf_adapter"
+
 RANK = 8
 """Small enough for the tiny models, and divisible by any tensor parallel size used here."""
 
@@ -23,12 +26,14 @@ RANK = 8
 def lora_section(peft: str, fields: str = "") -> dict[str, Any]:
     """What a user writes under `model.lora`: type and rank, and `fields`, as `NAME=VALUE;NAME=VALUE`.
 
-    Values are JSON where they can be (`null` is None) and text otherwise; a field that is `absent` is left out.
+    Values are JSON where they can be (`null` is None) and text otherwise; a field that is `absent` is left out. As a
+    whole, `absent` is no further fields.
 
     Raises:
         ProbeError: `fields` is not of that form.
     """
-    given = {"type": peft, "rank": RANK} | dict(_field(text) for text in fields.split(";") if text)
+    further = [] if fields == "absent" else fields.split(";")
+    given = {"type": peft, "rank": RANK} | dict(_field(text) for text in further if text)
     return {name: value for name, value in given.items() if value != "absent"}
 
 
@@ -59,6 +64,45 @@ def adapters(modules: list[Any]) -> dict[str, Any]:
         for name, parameter in _wrap.named_parameters(modules)
         if ".adapter." in name or name.endswith(".weight_magnitude")
     }
+
+
+def perturbed(modules: list[Any]) -> dict[str, Any]:
+    """Give every parameter its distinct value, then one more; return what each was before that, by name."""
+    import torch
+
+    fill_parameters(modules)
+    distinct = {name: parameter.detach().clone() for name, parameter in _wrap.named_parameters(modules)}
+    with torch.no_grad():
+        for _, parameter in _wrap.named_parameters(modules):
+            parameter.add_(1)
+    return distinct
+
+
+def loaded(modules: list[Any], distinct: dict[str, Any]) -> dict[str, Any]:
+    """What a load made of parameters that were `perturbed`.
+
+    Returns:
+        adapter: name → `restored` (bit for bit), `untouched` or `else`, for the adapter's parameters.
+        frozen: names of all other parameters that are no longer what they were perturbed to.
+        adapters: the adapter's weights by name.
+    """
+    found = adapters(modules)
+    frozen = [
+        name
+        for name, parameter in _wrap.named_parameters(modules)
+        if name not in found and not bool((parameter == distinct[name] + 1).all())
+    ]
+    return {
+        "adapter": {name: _outcome(value, distinct[name]) for name, value in found.items()},
+        "frozen": frozen,
+        "adapters": found,
+    }
+
+
+def _outcome(value: Any, distinct: Any) -> str:
+    if bool((value == distinct).all()):
+        return "restored"
+    return "untouched" if bool((value == distinct + 1).all()) else "else"
 
 
 def described_peft(peft: Any) -> dict[str, Any] | None:
