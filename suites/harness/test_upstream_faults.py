@@ -2,40 +2,23 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import upstream_faults
+from old_once import OldOnce
 from upstream_faults import FAULTS, Fault
 
-from harness.cases import Case, make_case
-from harness.compare import Side, Verdict, load_ledger
+from harness.cases import make_case
+from harness.compare import Verdict, load_ledger
 from harness.observe.globs import matches
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.selection import Selection
-from harness.stacks import BuiltStack
-from harness.workers.protocol import Limits
 
 Record = Callable[[str, Any], None]
 STACK = "verl-0.8.0"
 CLEAN = sorted({(fault.probe, fault.layout, tuple(fault.parameters.items())) for fault in FAULTS})
-
-
-class OldOnce(Runner):
-    """Runs the old side, and the runs that give its noise floor, once for all faults of the same case without one."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._kept: dict[tuple[str, str], Side] = {}
-
-    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *more: Any, **how: Any) -> Side:
-        if name == "new" or any(fault.both and fault.name == case.parameters.get("fault") for fault in FAULTS):
-            return super()._side(name, stack, case, limits, *more, **how)
-        clean = replace(case, parameters={key: value for key, value in case.parameters.items() if key != "fault"})
-        if (name, clean.id) not in self._kept:
-            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, *more, **how)
-        return self._kept[name, clean.id]
 
 
 @dataclass
@@ -52,7 +35,8 @@ class Chain:
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     sides = Selection(old=STACK, new=STACK).build(lambda _line: None)
     folder = tmp_path_factory.mktemp("upstream")
-    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid())
+    both = frozenset(fault.name for fault in FAULTS if fault.both)
+    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid(), both=both)
     try:
         yield Chain(runner)
     finally:

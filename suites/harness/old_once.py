@@ -1,0 +1,34 @@
+"""A runner for many seeded faults: what the old side gives without one is asked for once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from harness.cases import Case
+from harness.compare import Side
+from harness.runner import Runner
+from harness.stacks import BuiltStack
+from harness.workers.protocol import Limits
+
+
+class OldOnce(Runner):
+    """Runs the old side, and the runs that give its noise floor, once for all faults of the same case without one.
+
+    Attributes:
+        both: names of the faults that both sides have.
+    """
+
+    def __init__(self, *arguments: Any, both: frozenset[str] = frozenset()) -> None:
+        super().__init__(*arguments)
+        self.both = both
+        self._kept: dict[tuple[str, str], Side] = {}
+
+    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *more: Any, **how: Any) -> Side:
+        seeded = "fault" in case.probe.parameters  # the files of one that writes for another are used up
+        if name == "new" or not seeded or case.parameters.get("fault") in self.both:
+            return super()._side(name, stack, case, limits, *more, **how)
+        clean = replace(case, parameters={key: value for key, value in case.parameters.items() if key != "fault"})
+        if (name, clean.id) not in self._kept:
+            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, *more, **how)
+        return self._kept[name, clean.id]
