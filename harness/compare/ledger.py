@@ -76,18 +76,16 @@ class Transition:
     """Changes that are valid where both sides' pins fit.
 
     Attributes:
-        old: distribution → version specifier or commit of the old side, e.g. `{"verl": "==0.7.1"}` or
-            `{"verl": "commit 8ebf167e3"}`.
-        new: the same for the new side.
+        pairs: of old and new side, each distribution → version specifier or commit, e.g. `{"verl": "==0.7.1"}` or
+            `{"verl": "commit 8ebf167e3"}`; the changes are valid between any of them.
     """
 
-    old: Mapping[str, str]
-    new: Mapping[str, str]
+    pairs: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...]
     changes: tuple[Change, ...]
 
     def applies(self, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-        """Whether the versions of both sides fit."""
-        return _fits(self.old, old) and _fits(self.new, new)
+        """Whether the versions of both sides fit one of the pairs."""
+        return any(_fits(wanted_old, old) and _fits(wanted_new, new) for wanted_old, wanted_new in self.pairs)
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,11 @@ class Inconsistency:
     """Violations of self-consistency that are known of the stacks whose pins fit.
 
     Attributes:
-        stack: distribution → version specifier.
+        stacks: each distribution → version specifier or commit; the violations are known of any of them.
         violations: what is expected stands in `old`, what is there in `new`.
     """
 
-    stack: Mapping[str, str]
+    stacks: tuple[Mapping[str, str], ...]
     violations: tuple[Change, ...]
 
 
@@ -130,7 +128,7 @@ class Ledger:
         return [found for found in self._violations(versions) if not any(found.covers(case) for case in known)]
 
     def _violations(self, versions: Mapping[str, str]) -> list[Change]:
-        fitting = (table for table in self.inconsistencies if _fits(table.stack, versions))
+        fitting = (table for table in self.inconsistencies if any(_fits(stack, versions) for stack in table.stacks))
         return [violation for table in fitting for violation in table.violations]
 
     def idle(self, cases: Iterable[str], old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
@@ -187,21 +185,37 @@ def _tables(table: Mapping[str, Any], name: str, where: str) -> list[tuple[Mappi
 
 
 def _transition(table: Mapping[str, Any], where: str) -> Transition:
-    _only_keys(table, {"old", "new", "change"}, where)
-    pins = {side: _specifiers(table.get(side), f"{where}.{side}") for side in ("old", "new")}
+    _only_keys(table, {"old", "new", "also", "change"}, where)
+    pairs = [_pair(table, where)]
+    for entry, place in _further(table, where):
+        _only_keys(entry, {"old", "new"}, place)
+        pairs.append(_pair(entry, place))
     changes = tuple(_change(entry, place) for entry, place in _tables(table, "change", where))
-    return Transition(old=pins["old"], new=pins["new"], changes=changes)
+    return Transition(tuple(pairs), changes)
+
+
+def _pair(table: Mapping[str, Any], where: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    return _specifiers(table.get("old"), f"{where}.old"), _specifiers(table.get("new"), f"{where}.new")
 
 
 def _inconsistency(table: Mapping[str, Any], where: str) -> Inconsistency:
-    _only_keys(table, {"stack", "violation"}, where)
-    stack = _specifiers(table.get("stack"), f"{where}.stack")
+    _only_keys(table, {"stack", "also", "violation"}, where)
+    stacks = [_specifiers(table.get("stack"), f"{where}.stack")]
+    stacks += [_specifiers(entry, place) for entry, place in _further(table, where)]
     names = {"expected": "old", "actual": "new"}
     violations = []
     for entry, place in _tables(table, "violation", where):
         _only_keys(entry, _CHANGE_KEYS - {*names.values()} | {*names}, place)
         violations.append(_change({names.get(key, key): value for key, value in entry.items()}, place))
-    return Inconsistency(stack, tuple(violations))
+    return Inconsistency(tuple(stacks), tuple(violations))
+
+
+def _further(table: Mapping[str, Any], where: str) -> list[tuple[Any, str]]:
+    """Further pins for which the same is declared."""
+    also = table.get("also", [])
+    if not isinstance(also, list):
+        raise LedgerError(f"{where}.also must be a list of tables")
+    return [(entry, f"{where}.also {number}") for number, entry in enumerate(also, 1)]
 
 
 def _specifiers(table: Any, where: str) -> dict[str, str]:

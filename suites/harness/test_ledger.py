@@ -78,6 +78,12 @@ def test_an_entry_is_valid_for_its_cases_and_pins_only(
         (ENTRY.replace('case = "ddp_config[*]"', "case = [1]"), "case must be text"),
         (ENTRY.split("[[transition.change]]")[0] + "change = 3", "double brackets"),
         (ENTRY + 'tolerance = "1"', "unknown key 'tolerance'"),
+        (ENTRY.replace("[[transition]]", "[[transition]]\nalso = 3"), "transition 1.also must be a list"),
+        (
+            ENTRY.replace("[[transition]]", '[[transition]]\nalso = [{ old = { verl = "==1" } }]'),
+            "also 1.new must name",
+        ),
+        (ENTRY.replace("[[transition]]", "[[transition]]\nalso = [{ stack = 1 }]"), "unknown key 'stack'"),
     ],
 )
 def test_a_ledger_that_means_nothing_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -106,6 +112,49 @@ def test_a_pin_may_be_named_by_its_commit(tmp_path: Path, written: str, version:
     ledger = load_ledger(ledger_file(tmp_path, ENTRY.replace("==0.7.1", f"commit {written}")))
     changes = ledger.changes_for("ddp_config[fsdp]", {**OLD, "verl": version}, NEW)
     assert bool(changes) == fits
+
+
+ALSO = ENTRY.replace(
+    "[[transition.change]]",
+    f"""also = [
+    {{ old = {{ verl = "commit {COMMIT}" }}, new = {{ verl = "==0.9.1" }} }},
+]
+[[transition.change]]""",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits"),
+    [
+        ("0.7.1", "0.8.0", True),
+        ("0.8.0.dev0+gbc3f3bf0e", "0.9.1", True),
+        ("0.7.1", "0.9.1", False),
+        ("0.8.0.dev0+gbc3f3bf0e", "0.8.0", False),
+    ],
+)
+def test_a_transition_may_be_valid_between_further_pins(tmp_path: Path, old: str, new: str, fits: bool) -> None:
+    ledger = load_ledger(ledger_file(tmp_path, ALSO))
+    changes = ledger.changes_for("ddp_config[fsdp]", {**OLD, "verl": old}, {**NEW, "verl": new})
+    assert bool(changes) == fits
+
+
+def test_a_violation_may_be_known_of_further_stacks(tmp_path: Path) -> None:
+    text = """
+[[consistency]]
+stack = { verl = "==0.8.0" }
+also = [{ verl = "==0.9.1" }]
+[[consistency.violation]]
+case = "check"
+path = "size"
+actual = "1"
+class = "intended"
+reason = "as it is"
+"""
+    ledger = load_ledger(ledger_file(tmp_path, text))
+    known = {
+        version: bool(ledger.violations_for("check", {"verl": version})) for version in ("0.7.1", "0.8.0", "0.9.1")
+    }
+    assert known == {"0.7.1": False, "0.8.0": True, "0.9.1": True}
 
 
 def test_no_ledger_is_an_empty_one(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def side(name: str, *ranks: Observation, fault: str | None = None) -> Side:
 
 def change(path: str, old: str, new: str, *, unsupported: bool = False) -> Ledger:
     entry = Change(("probe*",), path, old, new, None, "known", "intended", "", unsupported)
-    return Ledger((Transition({"verl": "==1.0"}, {"verl": "==1.0"}, (entry,)),))
+    return Ledger((Transition((({"verl": "==1.0"}, {"verl": "==1.0"}),), (entry,)),))
 
 
 def verdict(old: Observation, new: Observation, ledger: Ledger | None = None, **more: Any) -> tuple[Verdict, str]:
