@@ -23,6 +23,32 @@ def hooks(ranks: Ranks) -> dict[str, str]:
     return {name: place for rank in ranks for name, place in rank.provenance.items()}
 
 
+def sources(old: Ranks, new: Ranks) -> tuple[Named, Named]:
+    """Where all that each side runs comes from: hooks, functions of another package, and packages that no stack pins.
+
+    Of packages only those that both sides have imported: what one alone imports is told once, by the probe
+    `surroundings`, rather than of every case.
+    """
+    ours, theirs = _packages(old), _packages(new)
+    both = ours.keys() & theirs.keys()
+    return tuple(  # type: ignore[return-value]
+        hooks(ranks)
+        | {f"patched {place}": home for rank in ranks for place, home in rank.environment.get("patched", {}).items()}
+        | {f"package {name}": found[name] for name in both}
+        for ranks, found in ((old, ours), (new, theirs))
+    )
+
+
+def _packages(ranks: Ranks) -> dict[str, str]:
+    """Imported package → version, without those that the stack pins."""
+    return {
+        name: version
+        for rank in ranks
+        for name, version in rank.environment.get("packages", {}).items()
+        if name not in rank.environment.get("versions", {})
+    }
+
+
 def comparable(ours: Named, theirs: Named, raised: bool) -> tuple[Named, Named]:
     """Both sides' entries; where a side raised, only those that both had come to."""
     if not raised:
@@ -47,7 +73,7 @@ def moved(old: Ranks, new: Ranks, *, one_layout: bool = True) -> list[Difference
     put_in = comparable(_interventions(old), _interventions(new), raised)
     found = tree_differences(*(dict(side) for side in put_in))
     differing = [item for item in found if one_layout or item.kind == "changed"]
-    return moved_hooks(hooks(old), hooks(new), raised) + differing
+    return moved_hooks(*sources(old, new), raised) + differing
 
 
 def _interventions(ranks: Ranks) -> dict[str, str]:

@@ -190,7 +190,7 @@ def _transition(table: Mapping[str, Any], where: str) -> Transition:
     for entry, place in _further(table, where):
         _only_keys(entry, {"old", "new"}, place)
         pairs.append(_pair(entry, place))
-    changes = tuple(_change(entry, place) for entry, place in _tables(table, "change", where))
+    changes = tuple(change for entry, place in _tables(table, "change", where) for change in _changes(entry, place))
     return Transition(tuple(pairs), changes)
 
 
@@ -206,7 +206,7 @@ def _inconsistency(table: Mapping[str, Any], where: str) -> Inconsistency:
     violations = []
     for entry, place in _tables(table, "violation", where):
         _only_keys(entry, _CHANGE_KEYS - {*names.values()} | {*names}, place)
-        violations.append(_change({names.get(key, key): value for key, value in entry.items()}, place))
+        violations += _changes({names.get(key, key): value for key, value in entry.items()}, place)
     return Inconsistency(tuple(stacks), tuple(violations))
 
 
@@ -236,6 +236,14 @@ def _is_specifier(text: str) -> bool:
     except InvalidSpecifier:
         return False
     return True
+
+
+def _changes(table: Mapping[str, Any], where: str) -> list[Change]:
+    """One change for each of the paths that an entry lists."""
+    paths = table.get("path")
+    if not isinstance(paths, list):
+        return [_change(table, where)]
+    return [_change(dict(table, path=path), where) for path in paths]
 
 
 def _change(table: Mapping[str, Any], where: str) -> Change:

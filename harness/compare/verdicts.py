@@ -11,9 +11,9 @@ from harness.compare.circumstances import (
     PROVENANCE,
     comparable,
     forced_differently,
-    hooks,
     masked_differences,
     moved,
+    sources,
 )
 from harness.compare.divergence import Divergence, first_divergence
 from harness.compare.ledger import CLASSES, Change, Ledger
@@ -182,7 +182,7 @@ def _judge(old: Side, new: Side, changes: Sequence[Change], expects: Expectation
     raised = bool(old.exception or new.exception)
     judged = outcome_of(
         differences,
-        [change for change in changes if could_be_seen(change, hooks(old.ranks), hooks(new.ranks), raised)],
+        [change for change in changes if could_be_seen(change, *sources(old.ranks, new.ranks), raised)],
         masked=masked_differences(old.ranks, new.ranks),
         noise=_noise(tensors),
         moved=moved(old.ranks, new.ranks, one_layout=old.layout == new.layout),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from harness.layouts import layout_named
 from harness.observe.run import Lane
@@ -99,7 +100,7 @@ class CaseRun:
         imported: Imported | None,
         lane: Lane,
         spec: WorkerSpec,
-        versions: Mapping[str, str],
+        surroundings: Mapping[str, Any],
     ) -> None:
         self.connection = connection
         self.ranks: list[RankProcess] = []
@@ -107,7 +108,7 @@ class CaseRun:
         self._imported = imported
         self._lane = lane
         self._spec = spec
-        self._versions = versions
+        self._surroundings = surroundings
         self._started = time.monotonic()
         self._stacks_asked: float | None = None
         self._next_memory_check = 0.0
@@ -177,9 +178,9 @@ class CaseRun:
             os.dup2(output, 2)
             close_inherited()
             if self._lane.initialised_by:
-                become_fresh_rank(self._spec, self._request, number, self._versions)
+                become_fresh_rank(self._spec, self._request, number, self._surroundings)
             multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]  # as its own forks do
-            run_rank(self._request, number, self._lane, Path(self._spec.overlay), self._versions)
+            run_rank(self._request, number, self._lane, Path(self._spec.overlay), self._surroundings)
         finally:
             os._exit(0)
 

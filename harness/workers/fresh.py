@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from harness.observe.shapes import shaped
 from harness.probes.registry import find_probe
@@ -20,13 +21,13 @@ from harness.workers.protocol import Request, WorkerSpec
 from harness.workers.rank import run_rank
 
 
-def become_fresh_rank(spec: WorkerSpec, request: Request, rank: int, versions: Mapping[str, str]) -> None:
+def become_fresh_rank(spec: WorkerSpec, request: Request, rank: int, surroundings: Mapping[str, Any]) -> None:
     """Replace this process by a fresh one that runs `rank` of the request; it does not return."""
     folder = Path(request.folder) / f"rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     order = folder / "order.json"
     order.write_text(
-        json.dumps({"spec": spec.dumps(), "request": asdict(request), "rank": rank, "versions": dict(versions)})
+        json.dumps({"spec": spec.dumps(), "request": asdict(request), "rank": rank, "surroundings": dict(surroundings)})
     )
     os.execv(sys.executable, [sys.executable, "-P", "-m", "harness.workers.fresh", str(order)])
 
@@ -43,7 +44,7 @@ def main(order_file: str) -> None:
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001 - as in the worker: a pin may lack a module; the probe will say so
                 print(f"{name} cannot be imported: {error!r}", flush=True)  # noqa: T201 - to the rank's output
-    run_rank(request, order["rank"], lane, Path(spec.overlay), order["versions"])
+    run_rank(request, order["rank"], lane, Path(spec.overlay), order["surroundings"])
 
 
 if __name__ == "__main__":

@@ -36,14 +36,18 @@ class DeviceFault(Exception):
     """The device failed (out of memory, an illegal access): there is no observation."""
 
 
-def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str]) -> None:
-    """Run the probe as `rank` and leave `observation.json` or `fault.txt` in the rank's folder."""
+def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, surroundings: Mapping[str, Any]) -> None:
+    """Run the probe as `rank` and leave `observation.json` or `fault.txt` in the rank's folder.
+
+    Args:
+        surroundings: what the worker's imports have made of the stack, for the environment of the observation.
+    """
     faulthandler.enable()
     faulthandler.register(STACKS_SIGNAL, all_threads=True, chain=False)
     folder = Path(request.folder) / f"rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _observe(request, rank, lane, overlay, versions, folder)
+        _observe(request, rank, lane, overlay, surroundings, folder)
     except Unavailable as error:
         (folder / UNAVAILABLE_FILE).write_text(str(error))
     except EncodingError as error:
@@ -58,7 +62,9 @@ def run_rank(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
         _fault(folder, left)
 
 
-def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: Mapping[str, str], folder: Path) -> None:
+def _observe(
+    request: Request, rank: int, lane: Lane, overlay: Path, surroundings: Mapping[str, Any], folder: Path
+) -> None:
     own = os.getpid()
     probe = find_probe(request.probe)
     layout = layout_named(request.layout)
@@ -104,7 +110,7 @@ def _observe(request: Request, rank: int, lane: Lane, overlay: Path, versions: M
             "stand_ins": [asdict(entry) for entry in run.stand_ins],
             "set_by_hand": encode(run.set_by_hand).tree,
             "python": sys.version.split()[0],
-            "versions": dict(versions),
+            **surroundings,
             **lane_environment,
         },
         provenance=dict(run.provenance),

@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
+from harness.observe.patches import foreign_functions, imported_versions
 from harness.probes.registry import ProbeError, find_probe
 from harness.workers.case import CaseRun, RankProcess
 from harness.workers.identity import misplaced_import, verify_pins
@@ -69,15 +70,16 @@ class _Server:
         self._wanted: set[str] = set()
         self._failed: dict[str, str] = {}
         self._late: set[str] = set()
-        self._versions: dict[str, str] = {}
+        self._surroundings: dict[str, Any] = {}
 
     def serve(self) -> None:
         """Announce readiness, then answer until SIGTERM or the owner's end."""
         started = time.perf_counter()
         self._lane.prepare()
-        self._versions, fault = verify_pins(self._spec)
+        versions, fault = verify_pins(self._spec)
+        self._surroundings = {"versions": versions}
         with Listener(self._spec.socket, family="AF_UNIX") as listener:
-            self._announce(Ready(fault, time.perf_counter() - started, self._versions))
+            self._announce(Ready(fault, time.perf_counter() - started, versions))
             if fault:
                 return
             owner = os.pidfd_open(self._spec.owner_pid)
@@ -159,7 +161,7 @@ class _Server:
             self._start(request, connection, imported)
 
     def _start(self, request: Request, connection: Connection, imported: Imported | None) -> None:
-        case = CaseRun(request, connection, imported, self._lane, self._spec, self._versions)
+        case = CaseRun(request, connection, imported, self._lane, self._spec, self._surroundings)
         case.start(self._close_in_child)
         for rank in case.ranks:
             self._watch(rank.output, partial(self._read, rank))
@@ -217,6 +219,9 @@ class _Server:
         self._wanted.clear()
         self._fault = misplaced_import(self._spec)
         self._lane.warm()
+        if "patched" not in self._surroundings:
+            # As the first import left them: which side has come to later modules already is a matter of time.
+            self._surroundings |= {"packages": imported_versions(), "patched": foreign_functions()}
         gc.collect()
         gc.freeze()
         return self._imported(time.perf_counter() - started, tuple(sorted(late)))

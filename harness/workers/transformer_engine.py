@@ -28,7 +28,7 @@ from unittest.mock import NonCallableMock
 
 from harness.observe.run import HarnessFault, Run
 
-_PACKAGE = "transformer_engine"
+PACKAGE = "transformer_engine"
 _IMPORTER = "megatron.bridge"
 _CORE_CLASSES = "megatron.core.extensions.transformer_engine"
 _CORE_FUNCTIONS = {
@@ -48,8 +48,13 @@ _CORE_FUNCTIONS = {
 
 def install() -> None:
     """Answer for Transformer Engine in this process, unless the real one is there. Call it before upstream imports."""
-    if importlib.util.find_spec(_PACKAGE) is None and not is_installed():
+    if importlib.util.find_spec(PACKAGE) is None and not is_installed():
         sys.meta_path.insert(0, _Finder())
+
+
+def uninstall() -> None:
+    """Answer for it no longer: what is imported from now on sees that it is absent."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
 
 
 def is_installed() -> bool:
@@ -61,7 +66,7 @@ def record(run: Run) -> None:
     """List in the observation what was replaced, as far as its modules were imported."""
     if is_installed() and _IMPORTER in sys.modules:
         run.stand_in(
-            f"{_PACKAGE}.*, for importers in {_IMPORTER}",
+            f"{PACKAGE}.*, for importers in {_IMPORTER}",
             __name__,
             "the package is absent on this host",
         )
@@ -106,7 +111,7 @@ class _Absence(ModuleType):
         raise HarnessFault(f"{self.__name__} needs Transformer Engine, which this host does not have")
 
 
-_root = _Absence(_PACKAGE)
+_root = _Absence(PACKAGE)
 
 
 def _import_with_answers(name: str, *context: Any) -> ModuleType:
@@ -115,7 +120,7 @@ def _import_with_answers(name: str, *context: Any) -> ModuleType:
     top, *below = name.split(".")
     wanted = context[2] if len(context) > 2 else ()
     level = context[3] if len(context) > 3 else 0
-    if level or top != _PACKAGE:
+    if level or top != PACKAGE:
         return builtins.__import__(name, *context)
     module: Any = _root
     for part in below if wanted else ():

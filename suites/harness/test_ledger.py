@@ -165,3 +165,9 @@ def test_brackets_are_plain_text_in_globs() -> None:
     assert matches("ddp_config[*]", "ddp_config[fsdp]")
     assert not matches("ddp_config[fsdp]", "ddp_configf")
     assert matches("a?c", "abc")
+
+
+def test_an_entry_with_several_paths_is_an_entry_for_each(tmp_path: Path) -> None:
+    several = ENTRY.replace('"ddp.grad_reduce_in_fp32"', '["ddp.grad_reduce_in_fp32", "ddp.bucket_size"]')
+    [transition] = load_ledger(ledger_file(tmp_path, several)).transitions
+    assert [change.path for change in transition.changes] == ["ddp.grad_reduce_in_fp32", "ddp.bucket_size"]

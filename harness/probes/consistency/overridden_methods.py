@@ -1,0 +1,84 @@
+"""Methods that one package overrides of another's classes: do they take what the overridden ones take?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+from harness.observe.run import Run
+from harness.probes import _engine
+from harness.probes._models import choice
+from harness.probes._upstream_modules import classes_of, function_in, import_modules, package_of
+from harness.probes.registry import consistency_probe
+
+PRELOAD = _engine.PRELOAD
+
+_FINE = "takes what the overridden method takes"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BARE = ("megatron.core.transformer.module", "megatron.core.models.common.vision_module.vision_module")
+"""Modules of base classes whose constructors nobody calls through the base."""
+
+
+@consistency_probe()
+def overridden_methods(run: Run, *, package: str) -> Mapping[str, Any]:
+    """Every method of a package's classes that overrides one of another package's class.
+
+    Callers know the overridden method: what it takes by name, the override must take; what the override needs, the
+    other must have.
+
+    Args:
+        package: `verl`, `megatron.bridge` or `mbridge`; all of its modules are imported, as far as they can be.
+
+    Returns:
+        By method, under `expected` that it takes what the overridden one takes, under `actual` the same or what it
+        lacks or needs besides; and the number of classes of the package.
+    """
+    choice("package", package, ("verl", "megatron.bridge", "mbridge"))
+    classes = [kind for module in import_modules(run, package) for kind in classes_of(module)]
+    outcomes = {
+        f"{kind.__module__}:{kind.__qualname__}.{name}": _outcome(own, base, overridden)
+        for kind in classes
+        for name, own, base, overridden in _overrides(kind, package)
+    }
+    looked_at = {"(classes looked at)": len(classes)}
+    return {"expected": looked_at | dict.fromkeys(outcomes, _FINE), "actual": looked_at | outcomes}
+
+
+def _overrides(kind: type, package: str) -> Iterator[tuple[str, FunctionType, type, FunctionType]]:
+    """Methods with what they override: name, method, base and its method."""
+    for name, member in vars(kind).items():
+        own = function_in(member)
+        base = next((base for base in kind.__mro__[1:] if name in vars(base)), None)
+        overridden = function_in(vars(base)[name]) if base is not None else None
+        if own is None or base is None or overridden is None or package_of(base.__module__) in (None, package):
+            continue
+        if name != "__init__" or _is_of_a_layer(base, overridden):
+            yield name, own, base, overridden
+
+
+def _is_of_a_layer(base: type, constructor: FunctionType) -> bool:
+    """Whether others construct the class through the base's constructor, as layers are from their specs."""
+    return "config" in inspect.signature(constructor).parameters and base.__module__ not in _BARE
+
+
+def _outcome(own: FunctionType, base: type, overridden: FunctionType) -> str:
+    takes, asked = (inspect.signature(function).parameters for function in (own, overridden))
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values())
+    lacks = [name for name, parameter in asked.items() if parameter.kind in _NAMED and name not in takes]
+    needs = [
+        name
+        for name, parameter in takes.items()
+        if parameter.kind in _NAMED and parameter.default is inspect.Parameter.empty and name not in asked
+    ]
+    told = [f"lacks {', '.join(lacks)}"] if lacks and not anything else []
+    told += [f"needs {', '.join(needs)}"] if needs else []
+    told += ["takes them in another order"] if _order(takes, asked) != _order(asked, takes) else []
+    return f"{' and '.join(told)} ({base.__module__}:{base.__qualname__})" if told else _FINE
+
+
+def _order(of: Mapping[str, inspect.Parameter], common: Mapping[str, inspect.Parameter]) -> list[str]:
+    """What may be given by position of the parameters that both have."""
+    return [name for name, parameter in of.items() if parameter.kind in _POSITIONAL and name in common]
