@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
-from harness.observe.run import HarnessFault, Run
+from harness.observe.run import HarnessFault, MissingSymbol, Run
 from harness.probes import _checkpoint, _engine, _peft, _wrap
 from harness.probes._models import choice
 from harness.probes._weights import fill_parameters
@@ -88,7 +88,8 @@ def adapter_load(
 ) -> Mapping[str, Any]:
     """The stack's own function that loads an adapter, called on a model whose every parameter was perturbed.
 
-    It is verl's `load_adapter_checkpoint`, or Megatron-Bridge's `load_peft_adapter_checkpoint` where verl calls that.
+    It is verl's `load_adapter_checkpoint` or Megatron-Bridge's `load_peft_adapter_checkpoint`, whichever
+    `make_megatron_module` calls; a verl that calls neither has none.
 
     Returns:
         adapter: by name, whether each adapter parameter is `restored`, `untouched`, or something `else`.
@@ -116,9 +117,20 @@ def adapter_load(
 
 def _loader(run: Run, engine: Any) -> tuple[str, dict[str, Any]]:
     """The function by which this verl loads an adapter, and what it takes besides model and path."""
-    if hasattr(run.upstream("verl.utils.megatron_peft_utils"), "load_adapter_checkpoint"):
-        return _OLD_LOADER, {}
-    return _NEW_LOADER, {"peft": engine.peft_cls}
+    called = run.upstream(_wrap.MAKE_MEGATRON_MODULE).__code__
+    names = {name for code in (called, *_inner(called)) for name in code.co_names}
+    for loader, more in ((_OLD_LOADER, {}), (_NEW_LOADER, {"peft": engine.peft_cls})):
+        if loader.partition(":")[2] in names:
+            return loader, more
+    raise MissingSymbol(f"{_wrap.MAKE_MEGATRON_MODULE} calls no function that loads an adapter")
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    """The functions defined within a function, at any depth."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _inner(constant)
 
 
 def _named_folder(run: Run, folder: str) -> Path:
