@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,20 +13,18 @@ from typing import Any
 from harness.cases import Case
 from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge, judge_stack
 from harness.golden_side import GoldenSide
-from harness.goldens import UNRAISED, Golden, GoldenError, GoldenStore, golden_differences, with_golden
-from harness.layouts import layout_named
+from harness.goldens import Golden, GoldenError, GoldenStore, golden_differences, with_golden
 from harness.observe import Observation, ObservationError
 from harness.observe.observation import load
-from harness.probes import ProbeError
+from harness.observer import Observer
+from harness.outcome import Outcome, case_record
 from harness.report.records import Records
-from harness.schedule import LaneChoice, Schedule, ScheduleStopped, TooFewError
+from harness.schedule import LaneChoice
 from harness.stacks import BuiltStack, StackUsageError
-from harness.workers.pool import Pool, WorkerLost
-from harness.workers.protocol import EXPECTED, Limits, Reply, Request, hand_over
+from harness.workers.protocol import EXPECTED, Limits
 
-_OUTPUT_LINES = 15
-_DIFFERENCE_LINES = 30
-_TENSOR_RECORDS = 20
+__all__ = ["ROLES", "Outcome", "Runner", "Sides", "new_run_folder"]
+
 _SIDES_AT_ONCE = 3
 """Old, new, and old once more: as many as are ever asked for together; the schedule says which run at once."""
 _REPEATS = 2
@@ -81,70 +77,6 @@ class Sides:
         return f"{self.new.name}-{who}" if alike else getattr(self, who).name
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one case came to.
-
-    Attributes:
-        options: what selects the stacks again.
-        stack: of a check of one stack, what tells it from the same check of another.
-        golden: what stood in for the old side.
-    """
-
-    case: Case
-    judged: Judged
-    sides: Mapping[str, Side]
-    seconds: float
-    options: str = ""
-    stack: str = ""
-    golden: Golden | None = None
-
-    @property
-    def id(self) -> str:
-        """The case's id; `id@stack` for a check of one stack."""
-        return f"{self.case.id}@{self.stack}" if self.stack else self.case.id
-
-    @property
-    def old(self) -> Side:
-        """What the old side gave; there is none where a golden stood in for it."""
-        return self.sides["old"]
-
-    @property
-    def new(self) -> Side:
-        """What the new side gave."""
-        return self.sides["new"]
-
-    @property
-    def message(self) -> str:
-        """What a reader needs of a verdict that fails: the case, the differences, the output, what to type next."""
-        undeclared = self.judged.undeclared
-        lines = [f"{self.id}: {self.judged.verdict} — {self.judged.why}"]
-        lines += [f"  {difference}" for difference in undeclared[:_DIFFERENCE_LINES]]
-        if len(undeclared) > _DIFFERENCE_LINES:
-            lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
-        lines += [f"  {line}" for line in (self.judged.divergence.detail if self.judged.divergence else ())]
-        lines += [f"  stale: {change.path} ({change.reason})" for change in self.judged.stale]
-        for side in self.sides.values():
-            if self.judged.verdict in (Verdict.BROKEN, Verdict.BOTH_RAISE) and side.output.strip():
-                last = side.output.strip().splitlines()[-_OUTPUT_LINES:]
-                lines += [f"  last output of {side.name} ({side.stack}):", *(f"    {line}" for line in last)]
-        return "\n".join([*lines, f"  again: {self.command}"])
-
-    @property
-    def misuse(self) -> str | None:
-        """What the probe said of a value that the user gave and that it does not know."""
-        start = f"{ProbeError.__name__}: "
-        faults = [side.fault for side in self.sides.values() if side.fault and side.fault.startswith(start)]
-        return faults[0].removeprefix(start) if faults else None
-
-    @property
-    def command(self) -> str:
-        """The command that runs this case alone."""
-        case = self.case.arguments
-        words = ["parity check-stack", self.options, case] if self.stack else ["parity compare", case, self.options]
-        return " ".join(word for word in words if word)
-
-
 def new_run_folder(root: Path) -> Path:
     """A new folder under `.parity/runs/`, named by the time; an ignore file keeps it out of git."""
     runs = root / ".parity" / "runs"
@@ -183,15 +115,10 @@ class Runner:
     ) -> None:
         self.sides = sides
         self.records = Records(folder)
-        self._folder = folder
         self.ledger = ledger
-        self._limits = limits or Limits()
         self._goldens = goldens
-        self.lane = lane or LaneChoice()
-        self._schedule = Schedule(folder, self.lane.places)
-        self._pool = Pool(
-            folder / "workers", self.lane.name, owner_pid, self.records.write, deterministic=self.lane.deterministic
-        )
+        self._observer = Observer(folder, owner_pid, self.records.write, lane, limits)
+        self.lane = self._observer.lane
         self._threads = ThreadPoolExecutor(max_workers=_SIDES_AT_ONCE, thread_name_prefix="side")
 
     @property
@@ -231,7 +158,7 @@ class Runner:
         """
         stacks = {stack.name: stack for stack in self._stacks.values()}
         progress(f"importing {' and '.join(stacks)} …")
-        jobs = {stack.name: self._threads.submit(self._pool.preload, stack, probes) for stack in stacks.values()}
+        jobs = {stack.name: self._threads.submit(self._observer.preload, stack, probes) for stack in stacks.values()}
         for name, job in jobs.items():
             imported = job.result()
             progress(f"{name}: {imported.modules} modules imported in {imported.seconds:.0f} s")
@@ -249,21 +176,20 @@ class Runner:
             ProbeError: the probe that writes them does not exist.
         """
         started = time.monotonic()
-        limits = limits or self._limits
         if isinstance(self.sides.old, GoldenSide) and case.spans:
             return self.not_run(case, f"{case.spans}; {self.sides.old.why}", area=area)
         written = self._written(case, limits, self._stacks)
         sides = self._both(case, limits, written)
         judged, golden = self._judged(case, sides, expects, limits)
         if self._repeats and "old" in sides:
-            again = self._side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
+            again = self._observer.side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
             judged = _with_repeat(judged, sides["old"], again)
         outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options, golden=golden)
         return self._recorded(outcome, area)
 
-    def _both(self, case: Case, limits: Limits, written: Mapping[str, Side]) -> dict[str, Side]:
+    def _both(self, case: Case, limits: Limits | None, written: Mapping[str, Side]) -> dict[str, Side]:
         jobs = {
-            name: self._threads.submit(self._side, name, stack, case, limits, reads=written.get(name))
+            name: self._threads.submit(self._observer.side, name, stack, case, limits, reads=written.get(name))
             for name, stack in self._stacks.items()
         }
         return {name: job.result() for name, job in jobs.items()}
@@ -275,9 +201,8 @@ class Runner:
             StackError: a stack that is named cannot be built.
         """
         started = time.monotonic()
-        limits = limits or self._limits
         reads = self._written(case, limits, [who]).get(who)
-        side = self._side(who, self.sides.of(who), case, limits, reads=reads)
+        side = self._observer.side(who, self.sides.of(who), case, limits, reads=reads)
         try:
             judged = judge_stack(case.id, _expected(side), side, self.ledger)
         except ObservationError as error:
@@ -287,7 +212,7 @@ class Runner:
         return self._recorded(outcome, area)
 
     def _recorded(self, outcome: Outcome, area: str) -> Outcome:
-        self.records.write("case", {"area": area or outcome.case.probe.name, **_case_record(outcome)})
+        self.records.write("case", {"area": area or outcome.case.probe.name, **case_record(outcome)})
         return outcome
 
     def close(self) -> None:
@@ -296,12 +221,11 @@ class Runner:
 
     def stop(self) -> None:
         """End the workers of the whole run; only its owner does this."""
-        self._schedule.stop()
-        self._pool.stop()
+        self._observer.stop()
         self.close()
 
     def _judged(
-        self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits
+        self, case: Case, sides: Mapping[str, Side], expects: Expectation | None, limits: Limits | None
     ) -> tuple[Judged, Golden | None]:
         """The verdict, and the golden that stood in for the old side, if one did."""
         try:
@@ -325,9 +249,9 @@ class Runner:
         golden = old.store.read(case.slug)
         return old.judge(case.id, golden, sides["new"], self.ledger, expects), golden
 
-    def _with_floor(self, case: Case, old: Side, stack: BuiltStack, limits: Limits) -> Side:
+    def _with_floor(self, case: Case, old: Side, stack: BuiltStack, limits: Limits | None) -> Side:
         """The old side with further runs of it, which give a noise floor: as it was, and with perturbed inputs."""
-        run = partial(self._side, stack=stack, case=case, limits=limits, reads=old.reads)
+        run = partial(self._observer.side, stack=stack, case=case, limits=limits, reads=old.reads)
         repeats = [run(f"old-repeat{number}") for number in range(1, _REPEATS + 1)]
         moved = [run(f"old-perturbed{seed}", perturbed=seed) for seed in _PERTURBED]
         return replace(
@@ -336,60 +260,16 @@ class Runner:
             perturbed=[side.ranks for side in moved if side.ranks],
         )
 
-    def _written(self, case: Case, limits: Limits, sides: Iterable[str]) -> dict[str, Side]:
+    def _written(self, case: Case, limits: Limits | None, sides: Iterable[str]) -> dict[str, Side]:
         """For each side, the run that writes what it reads, which is one run where both read the same."""
         writers = {side: writer for side in sides if (writer := case.writer(side))}
         jobs = {
-            who: self._threads.submit(self._side, f"written-by-{who}", self.sides.of(who), writer, limits, case.slug)
+            who: self._threads.submit(
+                self._observer.side, f"written-by-{who}", self.sides.of(who), writer, limits, case.slug
+            )
             for who, writer in dict(writers.values()).items()
         }
         return {side: jobs[who].result() for side, (who, _) in writers.items()}
-
-    def _side(
-        self,
-        name: str,
-        stack: BuiltStack,
-        case: Case,
-        limits: Limits,
-        slug: str | None = None,
-        *,
-        reads: Side | None = None,
-        perturbed: int = 0,
-    ) -> Side:
-        """Run one side, or what writes the files of one.
-
-        Args:
-            slug: of the case that reads the files, where this run writes them.
-            reads: the run that wrote the files this one reads; if it left none, this side ends as that run did.
-        """
-        folder = self._folder / "cases" / (slug or case.slug) / name
-        layout = case.layout_of("new" if name == "new" else "old")
-        shutil.rmtree(folder, ignore_errors=True)
-        request = Request(case.probe.reference, dict(case.parameters), layout, str(folder), limits, perturbed)
-        if reads is not None:
-            ended = _without_files(reads)
-            if ended:
-                return replace(ended, name=name, stack=stack.name, versions=stack.versions, layout=layout, reads=reads)
-            hand_over(folder.parent / reads.name, folder)
-        try:
-            with self._schedule.hold(self.lane.needed(layout)) as places:
-                devices = places if self.lane.gpus else ()
-                reply = self._pool.run(stack, replace(request, devices=devices))
-        except TooFewError as error:
-            return Side(name, stack.name, stack.versions, unavailable=str(error), layout=layout, reads=reads)
-        except (WorkerLost, ScheduleStopped) as error:
-            return Side(name, stack.name, stack.versions, fault=str(error), layout=layout, reads=reads)
-        output = "".join(rank.output for rank in reply.ranks)
-        side = Side(name, stack.name, stack.versions, output=output, seconds=reply.seconds, layout=layout, reads=reads)
-        unavailable = next((rank.unavailable for rank in reply.ranks if rank.unavailable), None)
-        fault = _first_fault(reply)
-        if fault or unavailable:
-            return replace(side, fault=fault, unavailable=unavailable)
-        try:
-            ranks = [load(folder / f"rank{number}") for number in range(layout_named(layout).world_size)]
-        except ObservationError as error:
-            return replace(side, fault=str(error))
-        return replace(side, ranks=ranks)
 
 
 def _expected(side: Side) -> Side:
@@ -402,15 +282,6 @@ def _expected_of(rank: Observation) -> Observation:
         return replace(rank, tree={}, tensors={}, exception=None)
     expected = load(rank.folder / EXPECTED)
     return replace(rank, tree=expected.tree, tensors=expected.tensors, folder=expected.folder)
-
-
-def _without_files(writer: Side) -> Side | None:
-    """How a side ends that has nothing to read: as the run that was to write it did. None where there are files."""
-    missing = next((rank.missing for rank in writer.ranks if rank.missing), ())
-    fault = writer.fault or (f"no evidence: {'; '.join(missing)}" if missing else None)
-    if fault:
-        return replace(writer, fault=f"{fault} ({writer.name})")
-    return writer if writer.exception or writer.unavailable else None
 
 
 def _with_repeat(judged: Judged, old: Side, again: Side) -> Judged:
@@ -432,96 +303,7 @@ def _with_repeat(judged: Judged, old: Side, again: Side) -> Judged:
     return replace(judged, why=f"{judged.why}; {told}".lstrip("; "))
 
 
-def _first_fault(reply: Reply) -> str | None:
-    """The fault of the rank that ended first; a rank that was cut because of it comes later."""
-    faulty = [rank for rank in reply.ranks if rank.fault]
-    if not faulty:
-        return None
-    first = min(faulty, key=lambda rank: rank.ended_at)
-    told = f"rank {first.rank} {first.fault}" if len(reply.ranks) > 1 else f"{first.fault}"
-    others = [f"rank {rank.rank} {rank.fault}" for rank in faulty if rank is not first]
-    return "; ".join([told, *others])
-
-
-def _case_record(outcome: Outcome) -> Mapping[str, Any]:
-    judged = outcome.judged
-    return {
-        "case": outcome.id,
-        "stack": outcome.stack,
-        "probe": outcome.case.probe.reference,
-        "parameters": dict(outcome.case.parameters),
-        "layout": outcome.case.layout,
-        "old_layout": outcome.case.layout_of("old"),
-        "written": outcome.case.written,
-        "lane": outcome.case.lane,
-        "verdict": str(judged.verdict),
-        "why": judged.why,
-        "command": outcome.command,
-        "seconds": round(outcome.seconds, 3),
-        "differences": [asdict(difference) for difference in judged.differences],
-        "undeclared": [asdict(difference) for difference in judged.undeclared],
-        "declared_by": [asdict(change) for change in judged.declared_by],
-        "stale": [asdict(change) for change in judged.stale],
-        "masked": [asdict(mask) for mask in judged.masked],
-        "drift": [asdict(difference) for difference in judged.drift],
-        "tensors": [
-            {"rank": rank, "kind": tensor.kind, "message": tensor.message}
-            for rank, tensors in enumerate(judged.tensors)
-            for tensor in tensors[:_TENSOR_RECORDS]
-        ],
-        "divergence": asdict(judged.divergence) if judged.divergence else None,
-        "slug": outcome.case.slug,
-        "sides": [*_golden_record(outcome.golden), *(_side_record(side) for side in outcome.sides.values())],
-        "evidence": bool(outcome.sides) and all(_proven(side.ranks) for side in outcome.sides.values()),
-        "host": os.uname().nodename,
-    }
-
-
 def _stack_record(side: BuiltStack | GoldenSide) -> Mapping[str, Any]:
     if isinstance(side, GoldenSide):
         return {"name": side.name, "key": None, "pins": [], "golden": side.why}
     return {"name": side.name, "key": side.key, "pins": [asdict(pin) for pin in side.pins], "golden": None}
-
-
-def _golden_record(golden: Golden | None) -> list[Mapping[str, Any]]:
-    """What the record of a case says of an old side that a golden stood in for."""
-    if golden is None:
-        return []
-    raised = next((rank.exception for rank in golden.ranks if rank.exception != UNRAISED), None)
-    exception = {"described": raised} if raised else None
-    return [
-        {
-            "side": "old",
-            "stack": golden.provenance["stack"],
-            "versions": dict(golden.versions),
-            "seconds": 0.0,
-            "fault": None,
-            "exception": exception,
-            "golden": golden.history[-1],
-        }
-    ]
-
-
-def _side_record(side: Side) -> Mapping[str, Any]:
-    first = side.ranks[0] if side.ranks else None
-    return {
-        "side": side.name,
-        "stack": side.stack,
-        "versions": dict(side.versions),
-        "seconds": round(side.seconds, 3),
-        "fault": side.fault,
-        "exception": asdict(side.exception) if side.exception else None,
-        "entered": [asdict(entry) for entry in first.entered] if first else [],
-        "stand_ins": first.environment["stand_ins"] if first else [],
-        "set_by_hand": first.environment["set_by_hand"] if first else {},
-        "host": first.environment["host"] if first else {},
-        "settings": first.environment.get("settings", {}) if first else {},
-        "gpu_memory": [rank.environment["gpu_memory"] for rank in side.ranks if "gpu_memory" in rank.environment],
-        "provenance": dict(first.provenance) if first else {},
-        "output": side.output[-4000:],
-        "reads": _side_record(side.reads) if side.reads else None,
-    }
-
-
-def _proven(ranks: Sequence[Observation]) -> bool:
-    return bool(ranks) and all(not rank.missing for rank in ranks)

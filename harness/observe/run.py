@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.layouts import Layout
+from harness.observe.codec import Encoded, EncodingError, encode
 from harness.observe.placement import Placement
+from harness.observe.rebuild import CannotRebuildError, rebuild
 from harness.observe.trace import Step
 
 WRITTEN = "written"
@@ -108,6 +111,8 @@ class Run:
         perturbed: if not 0, a seed by which to move every float input by one unit in the last place, up or down (see
             `harness.compare.noise`).
         trace: what passed each module in the order of execution, filled by a probe; it names where sides part.
+        restored: fields of resolved configs, `config.field`, → what to set them to, encoded (see `resolve`).
+        configs: the configs that were resolved, name → field → encoded value; kept where `restored` is not None.
         placement: tensor's path in the tree → what part of it this rank holds, filled by a probe whose cases may have
             another layout on each side; then every tensor needs one.
     """
@@ -126,6 +131,8 @@ class Run:
     provenance: dict[str, str] = field(default_factory=dict)
     trace: list[Step] = field(default_factory=list)
     placement: dict[str, Placement] = field(default_factory=dict)
+    restored: Mapping[str, Encoded] | None = None
+    configs: dict[str, dict[str, Encoded]] = field(default_factory=dict)
 
     @property
     def written(self) -> Path:
@@ -153,6 +160,24 @@ class Run:
         """Record an attribute the probe sets itself because it does not go through upstream's constructor."""
         self.set_by_hand[name] = value
         return value
+
+    def resolve(self, name: str, config: Any) -> None:
+        """Keep a config as the stack has resolved it, then set those of its fields that this run is to restore.
+
+        Raises:
+            Unavailable: a value cannot be made from its encoding.
+        """
+        if self.restored is None:
+            return
+        self.configs[name] = _encoded_fields(config)
+        for path, value in self.restored.items():
+            owner, _, attribute = path.partition(".")
+            if owner != name:
+                continue
+            try:
+                object.__setattr__(config, attribute, self.by_hand(path, rebuild(value)))
+            except CannotRebuildError as error:
+                raise Unavailable(f"{path} cannot be set back: {error}") from error
 
     def comes_from(self, name: str, value: Any) -> Any:
         """Record which module a hook, class or function really comes from, and return it."""
@@ -194,3 +219,14 @@ class Run:
         except TypeError as error:
             raise Refused(f"{reference} {error}") from error
         return function(*arguments, **keywords)
+
+
+def _encoded_fields(config: Any) -> dict[str, Encoded]:
+    """The fields of a config that can be encoded; those that can't are no settings."""
+    encoded = {}
+    for name, value in vars(config).items():
+        try:
+            encoded[name] = encode(value).tree
+        except EncodingError:
+            continue
+    return encoded

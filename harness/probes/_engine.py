@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
@@ -129,6 +130,7 @@ def prepare_build(run: Run, engine: Any, *, spec: str = "local", loads: bool = F
     The model folder has no weights, unless a probe wrote some and says `loads`; see `harness.probes._weights` for what
     parameters get instead.
     """
+    _resolve_configs(run, engine)
     run.lane.force(run, resolved_config(engine), spec)
     record_provenance(run, engine)
     if loads:
@@ -140,6 +142,28 @@ def prepare_build(run: Run, engine: Any, *, spec: str = "local", loads: bool = F
         of = owner.__name__ if inspect.ismodule(owner) else type(owner).__name__
         run.stand_in(f"{of}.{name}", "nothing", "weights are set after the build")
         setattr(owner, name, lambda *_arguments, **_keywords: None)
+
+
+def _resolve_configs(run: Run, engine: Any) -> None:
+    """Show the run the configs that decide what is built: the model's, and the one its chunks are wrapped with."""
+    if run.restored is None:
+        return
+    run.resolve("config", resolved_config(engine))
+    if engine.provider is None:
+        owner, name = run.upstream("megatron.core.distributed:DistributedDataParallel"), "__init__"
+    else:
+        owner, name = type(engine.provider), "provide_distributed_model"
+    original = getattr(owner, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def shown(*arguments: Any, **keywords: Any) -> Any:
+        ddp_config = signature.bind(*arguments, **keywords).arguments.get("ddp_config")
+        if ddp_config is not None:
+            run.resolve("ddp_config", ddp_config)
+        return original(*arguments, **keywords)
+
+    setattr(owner, name, shown)
 
 
 def initialize(run: Run, engine: Any, *, loads: bool = False) -> Any:

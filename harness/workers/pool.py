@@ -110,16 +110,19 @@ class Pool:
         self._imported(stack, imported)
         return imported
 
+    def release(self, stack: BuiltStack) -> None:
+        """Stop the worker of one stack, which a later request starts anew; nobody may be waiting for it."""
+        with self._lock(stack):
+            file = self._file(stack, "state")
+            _end([process for process in [_process(_read_state(file))] if process])
+            file.unlink(missing_ok=True)
+        for key in [key for key in self._connections if key[0] == _worker_name(stack)]:
+            self._connections.pop(key).close()
+
     def stop(self) -> None:
         """Stop every worker of the run, and everything they started; whoever waits for one gets `WorkerLost`."""
         self._stopping = True
-        processes = [process for file in self._folder.glob("*.state") if (process := _process(_read_state(file)))]
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS)
-        for process in alive:
-            _kill_all(process)
+        _end([process for file in self._folder.glob("*.state") if (process := _process(_read_state(file)))])
 
     def _ask(self, stack: BuiltStack, state: _State, message: Any) -> Any:
         key = (_worker_name(stack), threading.get_ident())
@@ -166,6 +169,7 @@ class Pool:
 
     def _start(self, stack: BuiltStack, starts: int) -> _State:
         ready_file = self._file(stack, f"ready{starts}")
+        ready_file.unlink(missing_ok=True)  # of a worker that was released
         socket = str(Path(_short_folder()) / "worker")
         spec = WorkerSpec(
             stack=stack.name,
@@ -266,6 +270,16 @@ def _code(cache: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         (code / "harness").symlink_to(package)
     return code
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    """Ask workers to end, and make sure that they and all they started do."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS)
+    for process in alive:
+        _kill_all(process)
 
 
 def _kill(state: _State) -> None:

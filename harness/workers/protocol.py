@@ -100,6 +100,8 @@ class Request:
         folder: where the ranks put their observations (`rank0`, `rank1`, …) and output.
         perturbed: see `Run`.
         devices: see `Run`.
+        restored: fields of resolved configs, `config.field`, → what to set them to, encoded. The observation keeps the
+            configs then. None: neither.
     """
 
     probe: str
@@ -109,6 +111,7 @@ class Request:
     limits: Limits
     perturbed: int = 0
     devices: tuple[str, ...] = ()
+    restored: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

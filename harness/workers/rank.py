@@ -70,7 +70,16 @@ def _observe(
     layout = layout_named(request.layout)
     scratch = Path(request.folder) / SCRATCH
     scratch.mkdir(exist_ok=True)
-    run = Run(lane, layout, rank, layout.world_size, scratch, perturbed=request.perturbed, devices=request.devices)
+    run = Run(
+        lane,
+        layout,
+        rank,
+        layout.world_size,
+        scratch,
+        perturbed=request.perturbed,
+        devices=request.devices,
+        restored=request.restored,
+    )
     before = set(sys.modules)
     names = [name for requirement in probe.evidence.enters for name in alternatives(requirement)]
     tree: Mapping[str, Any] | None = None
@@ -111,6 +120,7 @@ def _observe(
             "set_by_hand": encode(run.set_by_hand).tree,
             "python": sys.version.split()[0],
             **surroundings,
+            **({"configs": run.configs} if request.restored is not None else {}),
             **lane_environment,
         },
         provenance=dict(run.provenance),
