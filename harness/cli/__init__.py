@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import shlex
 import signal
@@ -11,14 +10,41 @@ import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import pytest
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from harness.bisect.bisection import EndsError
+from harness.bisect.focus import NoDifferenceError
 from harness.cases import OWN, make_case, make_check
+from harness.cli import origins
+from harness.cli.options import (
+    ENVIRONMENT,
+    USAGE,
+    Base,
+    Bundle,
+    Clones,
+    GoldenOnly,
+    Gpus,
+    Lane,
+    Names,
+    New,
+    NewPins,
+    Nondeterministic,
+    Old,
+    OldPins,
+    Pins,
+    RunFolder,
+    RunOld,
+    WrittenBy,
+    WrittenLayout,
+    console,
+    errors,
+    progress,
+    typed_parameters,
+)
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.doctor import examine
 from harness.golden_verbs import GoldenDesk, lane_of
@@ -47,35 +73,7 @@ golden_app = typer.Typer(
     help="Goldens: observations of the old stack kept under golden/. A run never writes one.", no_args_is_help=True
 )
 app.add_typer(golden_app, name="golden")
-console = Console(highlight=False, emoji=False)
-errors = Console(stderr=True, highlight=False, emoji=False)
-
-USAGE, ENVIRONMENT = 2, 3
-
-Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of [tool.parity]).")]
-New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of [tool.parity]).")]
-RunOld = Annotated[str | None, typer.Option("--old", help="Stack of the old side (default: the run's).")]
-Pins = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pin", help="Override a pin of both sides: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION."
-    ),
-]
-OldPins = Annotated[list[str] | None, typer.Option("--old-pin", help="Override a pin of the old side only.")]
-NewPins = Annotated[list[str] | None, typer.Option("--new-pin", help="Override a pin of the new side only.")]
-Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in place of the locked base.")]
-Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
-WrittenBy = Annotated[str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")]
-WrittenLayout = Annotated[str | None, typer.Option(help="Layout in which they are written.")]
-Bundle = Annotated[str | None, typer.Option(help="Take the stacks from this bundle, see `parity bundle`.")]
-Lane = Annotated[str, typer.Option(help="`cpu`, or `cuda`: NCCL on the GPUs of this host.")]
-Gpus = Annotated[str | None, typer.Option(metavar="IDS", help="Which GPUs, as nvidia-smi counts them (default: all).")]
-Nondeterministic = Annotated[
-    bool, typer.Option("--nondeterministic", help="The cuda lane with production settings; the noise floor judges.")
-]
-GoldenOnly = Annotated[bool, typer.Option("--golden-only", help="Do not run the old side: its goldens stand in.")]
-RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
+origins.register(app)
 
 
 def main() -> None:
@@ -87,6 +85,8 @@ def main() -> None:
         _fail(str(error), USAGE)
     except StackError as error:
         _fail(str(error), error.exit_code)
+    except (EndsError, NoDifferenceError) as error:
+        _fail(str(error), 1)
     except WorkerLost as error:
         _fail(str(error), ENVIRONMENT)
 
@@ -134,7 +134,7 @@ def compare(
     """
     case = make_case(
         probe,
-        _parameters(parameters or []),
+        typed_parameters(parameters or []),
         lane,
         new_layout or layout,
         old_layout or layout,
@@ -148,7 +148,7 @@ def compare(
     runner = _runner(selection, seconds, chosen)
     try:
         runner.start(asdict(selection), ["compare"])
-        runner.preload((case.probe.reference,), _progress)
+        runner.preload((case.probe.reference,), progress)
         outcome = runner.run(case)
     finally:
         runner.stop()
@@ -177,7 +177,7 @@ def check_stack(
     selection = Selection(old=name, new=name, pins=pin or (), base=base, clones=clone or ())
     if probe is None:
         raise typer.Exit(_self_consistency_suite(selection, seconds))
-    case = make_check(probe, _parameters(parameters or []), layout, written_by, written_layout)
+    case = make_check(probe, typed_parameters(parameters or []), layout, written_by, written_layout)
     runner = _runner(selection, seconds)
     try:
         outcome = runner.check(case, "new")
@@ -237,7 +237,7 @@ def stacks_build(names: Names, base: Base = None, clone: Clones = None) -> None:
     """Build the base environment and the overlays of stacks."""
     settings = settings_with(clone)
     for name in names:
-        built = build(settings.stack(name), settings, base=base, progress=_progress)
+        built = build(settings.stack(name), settings, base=base, progress=progress)
         console.print(f"{escape(name)}: {built.overlay}", soft_wrap=True)
 
 
@@ -274,10 +274,10 @@ def bundle(
     Example: parity bundle verl-0.7.1 verl-0.8.0 -o bundle --have have.txt --max-part 58M
     """
     settings = settings_with(clone)
-    stacks = [build(settings.stack(name), settings, base=base, progress=_progress) for name in names]
+    stacks = [build(settings.stack(name), settings, base=base, progress=progress) for name in names]
     lacking = bundles.names_in(have) if have else frozenset()
     plan = bundles.BundlePlan(stacks, for_python, lacking, wheel or [], bundles.parse_size(max_part), gpu)
-    manifest = bundles.write(plan, output, settings, _progress)
+    manifest = bundles.write(plan, output, settings, progress)
     for part in manifest["parts"]:
         console.print(f"{output / part['file']}: {part['size'] / 1e6:.1f} MB", soft_wrap=True)
 
@@ -288,7 +288,7 @@ def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
     settings = settings_with(clone)
     failed = False
     for name in names:
-        built = build(settings.stack(name), settings, base=base, progress=_progress)
+        built = build(settings.stack(name), settings, base=base, progress=progress)
         pool = Pool(new_run_folder(settings.root) / "workers", "cpu", os.getpid(), lambda *_: None)
         try:
             imported = pool.preload(built, tuple(registered_probes()))
@@ -383,14 +383,14 @@ def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) 
     if not cases:
         console.print("nothing to record")
         return
-    desk.accept(cases, why, selection.build_old(_progress), _progress)
+    desk.accept(cases, why, selection.build_old(progress), progress)
     console.print(f"{len(cases)} golden(s) written")
 
 
 def _runner(selection: Selection, seconds: float, lane: LaneChoice | None = None) -> Runner:
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared")
-    sides = selection.build(_progress)
+    sides = selection.build(progress)
     return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds), lane=lane)
 
 
@@ -407,28 +407,6 @@ def _end_with(outcome: Outcome, records: Records) -> NoReturn:
         raise ProbeError(outcome.misuse)
     _print_outcome(outcome, records)
     raise typer.Exit(int(outcome.judged.verdict.fails))
-
-
-def _parameters(words: list[str]) -> dict[str, Any]:
-    pairs = [word.partition("=") for word in words]
-    malformed = next((name for name, equals, _ in pairs if not equals), None)
-    if malformed is not None:
-        raise ProbeError(f"{malformed!r} is no parameter: write KEY=VALUE")
-    return {name: _value(text) for name, _, text in pairs}
-
-
-def _value(text: str) -> Any:
-    if Path(text).suffix == ".json" and Path(text).is_file():
-        return str(Path(text).resolve())  # workers run in a folder of their own
-    try:
-        text.encode()
-        return json.loads(text)
-    except UnicodeEncodeError:
-        raise ProbeError(f"{text!r} is no valid text in this locale's encoding") from None
-    except RecursionError:
-        raise ProbeError("a parameter nests too deep") from None
-    except ValueError:
-        return text
 
 
 def _print_probe(probe: Probe, whole: bool) -> None:
@@ -471,10 +449,6 @@ def _latest_run() -> Path:
     if not runs:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
     return runs[-1]
-
-
-def _progress(line: str) -> None:
-    errors.print(f"parity: {line}", style="dim", markup=False, soft_wrap=True)
 
 
 def _fail(message: str, code: int) -> None:

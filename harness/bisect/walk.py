@@ -1,0 +1,111 @@
+"""From an axis and two ends to a culprit: one bisection, or several where Megatron-Bridge moves with Megatron-Core.
+
+Bridge records the Megatron-Core commit it was built with. Such pairs are walked along the bumps of that record first,
+then inside the guilty bump; if the bump itself is guilty, one repository is held and the other walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.bisect.bisection import Bisected, EndsError
+from harness.bisect.candidates import Candidate, Pair, bumps, commits, held, pair_candidate, pairs
+from harness.bisect.focus import NoDifferenceError
+from harness.bisect.search import rounds_needed
+
+Bisect = Callable[[Sequence[Candidate]], Bisected]
+"""Runs one bisection along candidates, the first good and the last bad."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One bisection of a walk."""
+
+    what: str
+    result: Bisected
+
+
+@dataclass
+class Walk:
+    """What was walked, in order; the last step has the culprit.
+
+    Attributes:
+        note: why the walk ends where it does, if that is not a single commit.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def result(self) -> Bisected:
+        """The last bisection."""
+        return self.steps[-1].result
+
+    def add(self, what: str, result: Bisected) -> Bisected:
+        """Keep one more step and return its result."""
+        self.steps.append(Step(what, result))
+        return result
+
+
+def along(candidates: Sequence[Candidate], what: str, bisect: Bisect) -> Walk:
+    """One bisection."""
+    walk = Walk()
+    walk.add(what, bisect(candidates))
+    return walk
+
+
+def along_pairs(bridge: Path, core: Path, good: str, bad: str, bisect: Bisect) -> Walk:
+    """The bumps of Megatron-Core in Bridge's history, then inside the guilty one.
+
+    Raises:
+        StackUsageError: see `pairs`.
+        EndsError: an end is not what it was said to be.
+    """
+    walk = Walk()
+    every = pairs(bridge, good, bad)
+    heads = bumps(every)
+    found = walk.add(f"{len(heads) - 1} bumps of Megatron-Core", bisect(_together(heads, bridge, core))).found
+    inside = every[every.index(heads[found.first - 1]) : every.index(heads[found.last]) + 1]
+    if len(inside) > 2:
+        step = walk.add(f"{len(inside) - 1} commits of Megatron-Bridge", bisect(_together(inside, bridge, core)))
+        inside = inside[step.found.first - 1 : step.found.last + 1]
+    before, after = inside[0], inside[-1]
+    if before.core == after.core:
+        return walk
+    return _split(walk, before, after, bridge, core, bisect)
+
+
+def _split(walk: Walk, before: Pair, after: Pair, bridge: Path, core: Path, bisect: Bisect) -> Walk:
+    """Which half of a guilty bump it is: Megatron-Core's commits with Bridge held, or Bridge's own change."""
+    walked = commits("megatron-core", core, before.core, after.core)
+    reasons = []
+    for side in (before, after):
+        candidates = [held(side.bridge, item.commit.hash, bridge, core) for item in walked if item.commit]
+        candidates = [_about(candidate, item) for candidate, item in zip(candidates, walked, strict=True)]
+        try:
+            walk.add(
+                f"{len(candidates) - 1} commits of Megatron-Core, Bridge held at {side.bridge.hash[:12]}",
+                bisect(candidates),
+            )
+        except (EndsError, NoDifferenceError) as error:
+            reasons.append(f"with Bridge held at {side.bridge.hash[:12]}: {error}")
+            continue
+        return walk
+    walk.note = f"the bump cannot be split: {'; '.join(reasons)}"
+    return walk
+
+
+def _about(candidate: Candidate, core: Candidate) -> Candidate:
+    """A candidate whose last step is a commit of Megatron-Core."""
+    return Candidate(f"{core.label} (held: {candidate.pins[0].requested})", candidate.pins, core.commit)
+
+
+def _together(found: Sequence[Pair], bridge: Path, core: Path) -> list[Candidate]:
+    return [pair_candidate(pair, bridge, core) for pair in found]
+
+
+def dry_run(candidates: int, workers: int) -> str:
+    """How many rounds a steady search of so many candidates takes."""
+    return f"{candidates - 1} candidates, about {rounds_needed(candidates, workers)} rounds of {workers}"

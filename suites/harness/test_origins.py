@@ -1,0 +1,252 @@
+"""`parity bisect`, `parity explain` and `parity check`, as a user types them, on repositories made for the test."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from stacks_support import commit, git
+from toy_project import PROBES, Project, make_project
+
+PROJECT = """
+[tool.parity]
+old = "toy-old"
+new = "toy-new"
+base = "current"
+
+[tool.parity.stacks.toy-old.pins]
+toy = {{ git = "{toy}", rev = "{first}" }}
+part = {{ git = "{part}", rev = "{part_first}" }}
+
+[tool.parity.stacks.toy-new.pins]
+toy = {{ git = "{toy}", rev = "main" }}
+part = {{ git = "{part}", rev = "main" }}
+
+[tool.parity.clones]
+toy = "{toy}"
+part = "{part}"
+"""
+GOOD = """
+def build(size=1):
+    return {"size": size}
+"""
+BAD = GOOD.replace('"size": size', '"size": size + 1')
+MORE_PROBES = """
+
+@probe(enters=("toy:build",), returns=("config.size",))
+def size(run):
+    \"\"\"What toy makes of one.\"\"\"
+    return {"config": run.upstream("toy:build")(1)}
+
+
+@probe(enters=("toy:both",), returns=("total",))
+def both(run):
+    \"\"\"What toy and part make together.\"\"\"
+    return {"total": run.upstream("toy:both")()}
+"""
+METADATA = '[project]\nname = "{name}"\nversion = "1.0"\n'
+
+
+def repository(folder: Path, name: str, texts: list[str]) -> tuple[Path, list[str]]:
+    """A repository of one module, a commit for each text."""
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    hashes = []
+    for number, text in enumerate(texts):
+        files = {f"{name}/__init__.py": f"# {number}\n{text}", "pyproject.toml": METADATA.format(name=name)}
+        hashes.append(commit(folder, files))
+    return folder, hashes
+
+
+def project_of(tmp_path: Path, toy: list[str], part: list[str]) -> tuple[Project, Path, list[str]]:
+    project = make_project(tmp_path / "project")
+    clone, hashes = repository(tmp_path / "toy", "toy", toy)
+    other, others = repository(tmp_path / "part", "part", part)
+    text = PROJECT.format(toy=clone, part=other, first=hashes[0], part_first=others[0])
+    project.write("pyproject.toml", text)
+    project.write("probes.py", PROBES + MORE_PROBES)
+    return project, clone, hashes
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> tuple[Project, Path, list[str]]:
+    """Twelve commits of toy: the ninth brings the change; the sixth and seventh cannot be imported."""
+    texts = [GOOD] * 8 + [BAD] * 4
+    texts[5] = texts[6] = "import no_such_package\n" + GOOD
+    return project_of(tmp_path, texts, ["VALUE = 1\n"])
+
+
+def ends(hashes: list[str]) -> list[str]:
+    return ["--axis", "toy", "--good", hashes[0], "--bad", "main"]
+
+
+def test_bisect_names_the_commit_its_files_and_a_command_that_shows_it(
+    history: tuple[Project, Path, list[str]],
+) -> None:
+    project, clone, hashes = history
+    done = project.parity("bisect", "probes.py::size", *ends(hashes), "-o", "culprit.md")
+    assert done.returncode == 0, done.stderr
+    assert f"bad from toy {hashes[8][:12]}" in done.stdout
+    assert "`config.size: 1 → 2`" in done.stdout
+    assert "changes `toy/__init__.py`" in done.stdout
+    author = git(clone, "log", "-1", "--format=%an", hashes[8])
+    assert author in done.stdout
+    assert "candidates left" in done.stderr
+    assert (project.folder / "culprit.md").read_text() == done.stdout
+    again = next(line for line in done.stdout.splitlines() if line.startswith("parity compare "))
+    shown = project.parity(*again.split()[1:])
+    assert shown.returncode == 1
+    assert "config.size: 1 → 2" in shown.stdout
+
+
+def test_what_was_observed_is_read_back_by_the_next_bisection(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    words = ("bisect", "probes.py::size", *ends(hashes))
+    first = project.parity(*words)
+    assert len(project.records("worker_started")) > 2
+    second = project.parity(*words)
+    assert project.records("worker_started") == []
+    found = [text.splitlines()[0] for text in (first.stdout, second.stdout)]
+    assert found[0] == found[1]
+    project.write("probes.py", project.probes.read_text() + "\n# changed\n")
+    project.parity(*words)
+    assert project.records("worker_started") != []
+
+
+def test_the_culprit_among_commits_that_cannot_run_is_a_range(tmp_path: Path) -> None:
+    broken = "import no_such_package\n" + GOOD
+    project, _, hashes = project_of(tmp_path, [GOOD, broken, broken, BAD], ["VALUE = 1\n"])
+    done = project.parity("bisect", "probes.py::size", *ends(hashes))
+    assert done.returncode == 0, done.stderr
+    assert "One of 3; the others before the last could not run:" in done.stdout
+    assert all(each[:12] in done.stdout for each in hashes[1:])
+
+
+def test_another_failure_is_not_the_one_looked_for(tmp_path: Path) -> None:
+    raising = GOOD.replace('return {"size": size}', 'raise ValueError("other")')
+    project, _, hashes = project_of(tmp_path, [GOOD, GOOD, raising, raising, BAD], ["VALUE = 1\n"])
+    done = project.parity("bisect", "probes.py::size", *ends(hashes))
+    assert done.returncode == 0, done.stderr
+    assert "other" in done.stderr
+    assert "One of 3" in done.stdout
+
+
+def test_ends_that_do_not_differ_are_said(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    done = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", hashes[0], "--bad", hashes[4])
+    assert done.returncode == 1
+    assert "good and bad do not differ" in done.stderr
+    done = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", "no-such-tag", "--bad", "main")
+    assert done.returncode == 2
+    assert "no revision or release tag 'no-such-tag'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_starts_nothing(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    done = project.parity("bisect", "probes.py::size", *ends(hashes), "--dry-run", "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "11 candidates, about 3 rounds of 2" in done.stderr
+    assert not (project.folder / ".parity").exists()
+
+
+FLAKY = """
+from pathlib import Path
+
+
+def build(size=1):
+    count = Path({file!r})
+    with count.open("a") as file:
+        file.write("x")
+    return {{"size": size + (count.stat().st_size % 3 != {good})}}
+"""
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_flaky_case_is_searched_by_probabilities(tmp_path: Path, good: int) -> None:
+    """It shows the difference in two runs of three, the first two among them or not."""
+    flaky = FLAKY.format(file=str(tmp_path / "count"), good=good % 3)
+    project, _, hashes = project_of(tmp_path, [GOOD] * 5 + [flaky] * 5, ["VALUE = 1\n"])
+    done = project.parity("bisect", "probes.py::size", *ends(hashes), "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert "the case is flaky: 20 runs of each end" in done.stderr
+    assert "% sure" in done.stdout
+    assert f"bad from toy {hashes[5][:12]}" in done.stdout
+
+
+def test_git_bisect_run_with_check_finds_it_too(history: tuple[Project, Path, list[str]]) -> None:
+    project, clone, hashes = history
+    probe = f"{project.probes}::size"
+    command = project.command("-c", "from harness.cli import main; main()", "check", probe)
+    command += ["--project", str(project.folder), "--new-pin", "toy=path:."]
+    git(clone, "bisect", "start", "main", hashes[0])
+    done = subprocess.run(
+        ["git", "bisect", "run", *command],
+        cwd=clone,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert f"{hashes[8]} is the first bad commit" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("tree", "status"), [(GOOD, 0), (BAD, 1), ("import no_such_package\n", 125)])
+def test_check_has_the_exit_status_of_git_bisect(
+    history: tuple[Project, Path, list[str]], tree: str, status: int
+) -> None:
+    project, _, _ = history
+    project.write("mine/toy/__init__.py", tree)
+    project.write("mine/pyproject.toml", METADATA.format(name="toy"))
+    done = project.parity("check", "probes.py::size", "--new-pin", "toy=path:mine")
+    assert done.returncode == status, done.stdout + done.stderr
+
+
+TOGETHER = """
+from part import VALUE
+
+
+class Engine:
+    pass
+
+
+def both():
+    return 10 if VALUE == 2 and {own} == 2 else 1
+"""
+
+
+def test_explain_names_the_two_pins_of_which_each_alone_is_harmless(tmp_path: Path) -> None:
+    toy = [TOGETHER.format(own=1), TOGETHER.format(own=2)]
+    project, _, _ = project_of(tmp_path, toy, ["VALUE = 1\n", "VALUE = 2\n"])
+    done = project.parity("explain", "probes.py::both")
+    assert done.returncode == 0, done.stderr
+    assert "probes.py::both: total: 1 → 10" in done.stdout or "both: total: 1 → 10" in done.stdout
+    assert "comes with part" in done.stdout
+    assert "and toy" in done.stdout
+    assert "play no part" not in done.stdout
+    assert "plays no part" not in done.stdout
+
+
+def test_explain_says_which_pin_plays_no_part(tmp_path: Path) -> None:
+    project, _, _ = project_of(tmp_path, [GOOD, BAD], ["VALUE = 1\n", "VALUE = 2\n"])
+    done = project.parity("explain", "probes.py::size")
+    assert done.returncode == 0, done.stderr
+    assert "comes with toy" in done.stdout
+    assert "part plays no part" in done.stdout
+    assert "put back on the new side, it is gone" in done.stdout
+    assert "::size --axis toy --good" in done.stdout
+
+
+def test_a_case_id_of_an_earlier_run_is_enough(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    project.write(
+        "probes.py",
+        PROBES.replace("return Config(size)", "")
+        + MORE_PROBES.replace("def size(run)", "def size(run, *, by: int = 1)"),
+    )
+    project.parity("compare", "probes.py::size", "by=2")
+    done = project.parity("bisect", "size[by=2]", *ends(hashes))
+    assert f"bad from toy {hashes[8][:12]}" in done.stdout, done.stderr
+    done = project.parity("bisect", "size[by=7]", *ends(hashes))
+    assert done.returncode == 2
+    assert "no run here has a case 'size[by=7]'" in done.stderr
