@@ -21,7 +21,7 @@ from harness.compare.ledger import Change
 from harness.goldens import GoldenError
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
-from harness.report import Records, latest_cases, print_run
+from harness.report import Records, latest_cases, print_regressions, print_run, print_save_and_load
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
@@ -67,15 +67,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of self-consistency runs once for each stack of the run."""
-    if "consistency" in metafunc.fixturenames:
-        plugin: Any = metafunc.config.pluginmanager.get_plugin("parity-run")
-        metafunc.parametrize("consistency", plugin.roles, indirect=True, scope="function")
+    if "consistency" not in metafunc.fixturenames:
+        return
+    plugin: Any = metafunc.config.pluginmanager.get_plugin("parity-run")
+    marker = metafunc.definition.get_closest_marker("stacks")
+    stacks = plugin.stacks(marker.args) if marker else plugin.roles
+    metafunc.parametrize("consistency", stacks, indirect=True, scope="function")
+    if "writer" in metafunc.fixturenames:
+        metafunc.parametrize("writer", stacks, scope="function")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give this process its part of the run, and register what tests may be marked with."""
     config.addinivalue_line("markers", "self_consistency: judges one stack, with no second one to compare")
-    config.addinivalue_line("markers", "regression(id): catches a known regression, or one of its kind")
+    config.addinivalue_line("markers", "stacks(name, …): judges these stacks besides the run's, and lets them write")
     config.pluginmanager.register(ParityPlugin(config), "parity-run")
 
 
@@ -111,6 +116,13 @@ class ParityPlugin:
         try:
             return self._selection.roles()
         except (StackError, GoldenError) as error:
+            raise pytest.UsageError(str(error)) from error
+
+    def stacks(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Named stacks, and the sides of the run that are none of them."""
+        try:
+            return (*names, *(role for role in self.roles if not self._selection.is_one_of(role, names)))
+        except StackError as error:
             raise pytest.UsageError(str(error)) from error
 
     @cached_property
@@ -215,6 +227,9 @@ class ParityPlugin:
         writer = terminalreporter._tw  # pytest has no public way to its own stream
         console = Console(file=writer._file, width=writer.fullwidth, no_color=not writer.hasmarkup, highlight=False)
         print_run(records, console)
+        print_save_and_load(latest_cases(records), console)
+        if "regression" in (self._config.option.markexpr or ""):
+            print_regressions(records, latest_cases(records), console)
         for change in self._idle_changes(records):
             told = f"the ledger declares {change.path} for {', '.join(change.cases)}, and no such case ran"
             terminalreporter.write_line(told, yellow=True)
@@ -341,6 +356,7 @@ class Consistency:
         layout: str = "single",
         written_by: str = OWN,
         written_layout: str | None = None,
+        seconds: float | None = None,
         **parameters: Any,
     ) -> None:
         """Run `probe` with `parameters` under `layout` on the stack of one side; a test runs once for each stack.
@@ -348,12 +364,14 @@ class Consistency:
         Args:
             written_by: as `Parity`.
             written_layout: as `Parity`.
+            seconds: time limit, where the case needs more than others do.
         """
         runner, role = self._plugin.runner, self._request.param
         try:
             case = make_check(probe, parameters, layout, written_by, written_layout)
             self._plugin.claim(f"{case.id}@{role}", self._request.node.nodeid)
-            outcome = runner.check(case, role, area=_area(self._request.node))
+            limits = Limits(seconds=seconds) if seconds else None
+            outcome = runner.check(case, role, limits, area=_area(self._request.node))
         except (ProbeError, UnknownLayoutError, StackError) as error:
             pytest.fail(str(error), pytrace=False)
         _settle(self._request, outcome)
@@ -362,6 +380,10 @@ class Consistency:
 def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
     """Let the test end as its verdict says."""
     request.node.user_properties += [("case", outcome.id), ("verdict", str(outcome.judged.verdict))]
+    known = [name for marker in request.node.iter_markers("regression") for name in marker.args]
+    if known:
+        plugin: Any = request.config.pluginmanager.get_plugin("parity-run")
+        Records(plugin.folder).write("regression", {"ids": known, "case": outcome.id})
     if outcome.judged.verdict is Verdict.NOT_RUN:
         pytest.skip(outcome.judged.why)
     drifted = outcome.judged.verdict is Verdict.DRIFT and request.config.option.strict_goldens

@@ -118,6 +118,17 @@ class Selection:
         old, new = (self._stack(role, settings) for role in ROLES)
         return ("new",) if old.pins == new.pins or self._golden_side(old, settings) else ROLES
 
+    def is_one_of(self, role: str, names: Sequence[str]) -> bool:
+        """Whether the stack of a side has the pins of one of the named stacks.
+
+        Raises:
+            StackUsageError: a stack or an override is not well formed.
+        """
+        settings = settings_with(self.clones, self.root)
+        name, pins = self._of(role, settings)
+        mine = settings.stack(name, pins).pins
+        return any(settings.stack(other).pins == mine for other in names)
+
     def build_old(self, progress: Progress) -> BuiltStack:
         """Build the old side's stack alone.
 

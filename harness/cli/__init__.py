@@ -51,7 +51,15 @@ from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import Golden, GoldenError
 from harness.layouts import LAYOUTS, UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
-from harness.report import Records, RecordsError, draft_ledger, latest_cases, print_run, print_summary
+from harness.report import (
+    Records,
+    RecordsError,
+    draft_ledger,
+    latest_cases,
+    print_run,
+    print_save_and_load,
+    print_summary,
+)
 from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
@@ -192,7 +200,9 @@ def report(
     areas: Annotated[bool, typer.Option("--areas", help="Counts per area alone, without the cases.")] = False,
 ) -> None:
     """Print the tables of a run again: its cases, and how many of each area came to which verdict."""
-    (print_summary if areas else print_run)(Records(run or _latest_run()), console)
+    records = Records(run or _latest_run())
+    (print_summary if areas else print_run)(records, console)
+    print_save_and_load(latest_cases(records), console)
 
 
 @app.command()

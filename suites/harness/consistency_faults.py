@@ -48,6 +48,12 @@ def faulty_check(run: Run, *, fault: str) -> Mapping[str, Any]:
     return find_probe(chosen.check).function(run, **chosen.parameters)
 
 
+@consistency_probe(returns=(), reads="checkpoint_written")
+def faulty_read(run: Run, *, fault: str) -> Mapping[str, Any]:
+    """The same of a check that reads files."""
+    return faulty_check(run, fault=fault)
+
+
 def _around(place: str, faulty: Callable[..., Any]) -> Callable[[Run], None]:
     """Replace the upstream function `module:name` or `module:Class.name` by what is given it first."""
 
@@ -74,6 +80,10 @@ def _afterwards(change: Callable[[Any], object]) -> Callable[..., Any]:
         return answer
 
     return method
+
+
+def _answering(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda original, *arguments, **keywords: change(original(*arguments, **keywords))
 
 
 def _set(name: str, value: Any) -> Callable[[Any], object]:
@@ -117,6 +127,41 @@ def _foreign_function(run: Run) -> None:
     state.get_tensor_model_parallel_rank = run.upstream("verl.utils.megatron_utils:unwrap_model")
 
 
+def _without_key(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda answer: {key: value for key, value in answer.items() if key != name}
+
+
+def _clips_at_one(config: Any) -> Any:
+    config.clip_grad = 1.0
+    return config
+
+
+def _forgets_override(original: Callable[..., Any], provider: Any, *arguments: Any, **keywords: Any) -> Any:
+    kept = {name: value for name, value in keywords["overrides"].items() if name != "attention_dropout"}
+    return original(provider, *arguments, **(keywords | {"overrides": kept}))
+
+
+def _one_left_out(original: Callable[..., Any], states: Any, folder: str, *_: Any) -> Any:
+    """A load that leaves a parameter as it is."""
+    asked = {
+        chunk: {name: part for name, part in state.items() if not name.endswith("linear_proj.weight")}
+        for chunk, state in states.items()
+    }
+    loaded = original(asked, folder)
+    for chunk, state in states.items():
+        loaded[chunk] |= {name: part.data for name, part in state.items() if name not in asked[chunk]}
+    return loaded
+
+
+def _as_it_is(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    return original(*arguments, **keywords)
+
+
+def _first_engine_leaves_a_mark(engine: Any) -> None:
+    engine.engine_config.override_transformer_config["layernorm_epsilon"] = 0.5
+
+
+_MODEL_BRIDGE = "megatron.bridge.models.conversion.model_bridge:MegatronModelBridge"
 _BUILD = "verl.workers.engine.megatron.transformer_impl:MegatronEngine._build_tf_config"
 
 FAULTS = (
@@ -157,4 +202,46 @@ FAULTS = (
         {"package": "verl"},
     ),
     Fault("a function of another package", "import_order", "megatron.core.parallel_state:*", _foreign_function),
+    Fault(
+        "a field of the HF config not read",
+        "hf_round_trip",
+        "LlamaForCausalLM.rms_norm_eps",
+        _around(f"{_MODEL_BRIDGE}.hf_config_to_provider_kwargs", _answering(_without_key("layernorm_epsilon"))),
+        {"fields": "plain"},
+    ),
+    Fault(
+        "an optimizer setting overwritten",
+        "user_settings",
+        "clip_grad",
+        _around("verl.utils.megatron.optimizer:init_megatron_optim_config", _answering(_clips_at_one)),
+        {"of": "optimizer_overrides"},
+    ),
+    Fault(
+        "an override of the model filtered",
+        "user_settings",
+        "attention_dropout",
+        _around(
+            "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize", _forgets_override
+        ),
+        {"of": "transformer_overrides"},
+    ),
+    Fault(
+        "a parameter not loaded",
+        "checkpoint_read",
+        "parameters.decoder.layers.*.self_attention.linear_proj.weight",
+        _around("megatron.core.dist_checkpointing:load", _one_left_out),
+    ),
+    Fault(
+        "the first engine leaves a mark",
+        "engines_in_turn",
+        "given.engine_config.override_transformer_config*",
+        _around(_BUILD, _afterwards(_first_engine_leaves_a_mark)),
+    ),
+    Fault(
+        "another hook without the package",
+        "without_package",
+        "plain.hooks.create_ddp_config",
+        _around("megatron.bridge.training.utils.config_utils:create_ddp_config", _as_it_is),
+        {"package": "energon"},
+    ),
 )

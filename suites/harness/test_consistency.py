@@ -3,11 +3,14 @@
 import importlib.metadata
 import importlib.util
 import sys
+from typing import Any, Literal
 
 import pytest
 
+from harness.probes._other_values import UNVARIED, another_value
 from harness.probes._without import Package
 from harness.probes.consistency.feature_tests import _answer, _Own, _tests
+from harness.probes.consistency.optional_packages import _names_absence, _otherwise
 from harness.workers.without import hide
 
 SOURCE = """
@@ -26,6 +29,26 @@ def choose(thing):
 """
 
 
+PATH = {"hooks": {"hook": "verl.a:f"}, "functions": ["verl.a:f", "verl.a:g"], "raised": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "current", "annotation", "other"),
+    [
+        ("x", True, None, False),
+        ("x", 2, None, 4),
+        ("x", 0.0, None, 0.25),
+        ("x", None, int | None, 2),
+        ("x", None, Any, UNVARIED),
+        ("mode", "a", Literal["a", "b"], "b"),
+        ("hidden_act", "gelu", str, "silu"),
+        ("x", "anything", str, UNVARIED),
+    ],
+)
+def test_another_value_differs(name: str, current: Any, annotation: Any, other: Any) -> None:
+    assert another_value(name, current, annotation) == other
+
+
 def test_feature_tests_that_nothing_answers_are_told() -> None:
     own = _Own.of([SOURCE])
     known = own.names | {"known", "fine"}
@@ -42,6 +65,31 @@ def test_feature_tests_that_nothing_answers_are_told() -> None:
         "gone": "not json.dumps",
     }
     assert {test.where for test in _tests("package.module", SOURCE)} == {"package.module:choose"}
+
+
+def test_another_path_is_told_hook_by_hook_and_function_by_function() -> None:
+    assert _otherwise(PATH, PATH) == {"hooks": {}, "functions": {}}
+    other = {"hooks": {"hook": "verl.b:f"}, "functions": ["verl.a:g", "verl.b:f"], "raised": None}
+    assert _otherwise(PATH, other) == {
+        "hooks": {"hook": "verl.a:f → verl.b:f, in silence"},
+        "functions": {
+            "verl.a:f": "entered only where the package is there",
+            "verl.b:f": "entered only without the package, in silence",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ModuleNotFoundError: No module named 'peft'", True),
+        ("PEFT is not installed", True),
+        ("Adding lora to: megatron.bridge.peft.lora, missing", False),
+        ("using peft", False),
+    ],
+)
+def test_a_line_says_that_a_package_is_absent(line: str, said: bool) -> None:
+    assert _names_absence(line, Package("peft", "peft")) is said
 
 
 def test_a_hidden_package_is_neither_found_nor_of_a_version(monkeypatch: pytest.MonkeyPatch) -> None:

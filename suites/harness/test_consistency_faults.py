@@ -41,7 +41,8 @@ def test_a_fault_is_found(runner: Runner, clean: dict[str, set[tuple[str, str]]]
         judged = runner.check(without, "new").judged
         assert judged.verdict in (Verdict.IDENTICAL, Verdict.REGRESSION), judged.why
         clean[without.id] = {(found.path, found.new) for found in judged.undeclared}
-    case = make_check(f"{consistency_faults.__file__}::faulty_check", {"fault": fault.name}, fault.layout)
+    probe = "faulty_read" if without.probe.reads else "faulty_check"
+    case = make_check(f"{consistency_faults.__file__}::{probe}", {"fault": fault.name}, fault.layout)
     outcome = runner.check(case, "new")
     assert outcome.judged.verdict is Verdict.REGRESSION, outcome.message
     found = {(difference.path, difference.new) for difference in outcome.judged.undeclared} - clean[without.id]

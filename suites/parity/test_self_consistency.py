@@ -51,3 +51,51 @@ def test_feature_tests_by_name(consistency: Consistency, package: str) -> None:
 @pytest.mark.regression("K13")
 def test_import_order(consistency: Consistency) -> None:
     consistency("import_order")
+
+
+@pytest.mark.parametrize("fields", ["default", "plain", "rope", "tied", "layers"])
+def test_hf_config_round_trip(consistency: Consistency, fields: str) -> None:
+    consistency("hf_round_trip", fields=fields)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        "optimizer",
+        "optimizer_overrides",
+        "ddp_overrides",
+        "transformer_overrides",
+        "vanilla_overrides",
+        "peft",
+    ],
+)
+def test_settings_arrive(consistency: Consistency, of: str) -> None:
+    consistency("user_settings", of=of)
+
+
+@pytest.mark.regression("K07")
+@pytest.mark.stacks("verl-0.9.1-bridge-0.4")
+def test_settings_of_muon_arrive(consistency: Consistency) -> None:
+    consistency("user_settings", of="muon")
+
+
+@pytest.mark.regression("K11")
+@pytest.mark.parametrize(
+    "package", ["apex", "energon", "flash_attn", "mbridge", "modelopt", "peft", "transformer_engine"]
+)
+def test_without_an_optional_package(consistency: Consistency, package: str) -> None:
+    consistency("without_package", package=package)
+
+
+@pytest.mark.regression("K17", "K19", "K24")
+@pytest.mark.stacks("verl-0.7.1", "verl-0.8.0", "verl-0.9.1")
+@pytest.mark.parametrize("kind", ["core", "distributed", "adapter", "hugging_face", "config"])
+def test_save_and_load(consistency: Consistency, kind: str, writer: str) -> None:
+    consistency("checkpoint_read", kind=kind, written_by=writer)
+
+
+@pytest.mark.regression("K14")
+@pytest.mark.parametrize("branch", ["bridge", "vanilla"])
+@pytest.mark.parametrize("hf_config", ["qwen3", "qwen3_moe", "glm4_moe"])
+def test_engines_in_turn(consistency: Consistency, hf_config: str, branch: str) -> None:
+    consistency("engines_in_turn", hf_config=hf_config, branch=branch, overrides={"attention_backend": "unfused"})
