@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import importlib.metadata
 import os
+import shutil
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +74,7 @@ class GoldenDesk:
         Raises:
             GoldenError: the run has no such case, or the golden cannot be used.
         """
-        return self._state(self._record(case))
+        return self._state(self._of(self._recorded(), case))
 
     def missing(self) -> list[str]:
         """Cases of the run that have no golden yet and could have one."""
@@ -87,20 +88,38 @@ class GoldenDesk:
 
         Raises:
             GoldenError: a case is not in the run, gave no observation there, ran on another stack, or is not
-                reproducible; then nothing of that case is written.
+                reproducible; then nothing of that case is written, but the others are.
         """
-        records = [self._record(case) for case in cases]
+        recorded = self._recorded()
+        records = [self._of(recorded, case) for case in cases]
         old = Records(self.run).start["old"]
         if old["golden"]:
             raise GoldenError(f"{self.run.name} did not run {stack.name}, its goldens stood in for it: {old['golden']}")
         if old["key"] != stack.key:
             raise GoldenError(f"{self.run.name} ran on another {stack.name}; give the same options, or run again")
+        shutil.rmtree(self.run / "second", ignore_errors=True)  # of an acceptance that was cut
         second = _SecondWorker(stack, self.run / "second", lane_of(self.run))
         try:
             progress(f"importing {stack.name} once more, in another order …")
-            return [self._accept_one(record, why, stack, second, progress) for record in records]
+            return self._accept_each(records, why, stack, second, progress)
         finally:
             second.stop()
+
+    def _accept_each(
+        self, records: Sequence[Recorded], why: str, stack: BuiltStack, second: _SecondWorker, progress: Progress
+    ) -> list[Path]:
+        """Write what can be written; what can't keeps no other case from it."""
+        written, refused = [], []
+        for record in records:
+            try:
+                written.append(self._accept_one(record, why, stack, second, progress))
+            except GoldenError as error:
+                progress(f"{error}")
+                refused.append(str(error))
+        if refused:
+            more = f" ({len(refused) - 1} more above)" if len(refused) > 1 else ""
+            raise GoldenError(f"{refused[0]}{more}; {len(written)} other golden(s) written")
+        return written
 
     def prune(self) -> list[str]:
         """Delete goldens of cases that no longer exist.
@@ -147,8 +166,7 @@ class GoldenDesk:
         cases = [record for record in latest_cases(Records(self.run)) if "slug" in record and not record.get("stack")]
         return {record["case"]: record for record in cases if _case(record).spans is None}
 
-    def _record(self, case: str) -> Recorded:
-        recorded = self._recorded()
+    def _of(self, recorded: Mapping[str, Recorded], case: str) -> Recorded:
         if case not in recorded:
             raise GoldenError(f"{self.run.name} has no case {case!r}; `parity report` lists its cases")
         return recorded[case]

@@ -381,7 +381,7 @@ def golden_prune(run: RunFolder = None) -> None:
 
 def _desk(run: Path | None) -> GoldenDesk:
     """The goldens of the stack that was the old side of a run, on its lane."""
-    folder = run or _latest_run()
+    folder = (run or _latest_run()).resolve()  # workers run in a folder of their own
     return GoldenDesk(folder, goldens_of(_old_stack(folder), load_settings(), lane_of(folder)))
 
 
