@@ -240,8 +240,9 @@ def _is_specifier(text: str) -> bool:
 
 def _changes(table: Mapping[str, Any], where: str) -> list[Change]:
     """One change for each of the paths that an entry lists."""
+    _only_keys(table, _CHANGE_KEYS, where)
     paths = table.get("path")
-    if not isinstance(paths, list):
+    if not isinstance(paths, list) or not paths:
         return [_change(table, where)]
     return [_change(dict(table, path=path), where) for path in paths]
 

@@ -14,6 +14,8 @@ PRELOAD = ("megatron.bridge", "megatron.bridge.models.conversion.model_bridge", 
 AUTO_BRIDGE = "megatron.bridge:AutoBridge"
 _REGISTRY = "megatron.bridge.models.conversion.model_bridge:get_model_bridge"
 
+_PACKAGE = "megatron.bridge.models."
+
 _TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config")
 """Where the config of a multimodal model keeps that of its language model."""
 
@@ -70,8 +72,15 @@ class Architecture:
 
 
 def registered(run: Run) -> dict[str, Architecture | None]:
-    """Every registered architecture; None where this transformers has no config class for it."""
-    return {name: _architecture(run, name) for name in run.upstream(AUTO_BRIDGE).list_supported_models()}
+    """Every architecture that `megatron.bridge` registers; None where this transformers has no config class for it.
+
+    Those of diffusion models are left out: they are registered once somebody imports their package, and have no
+    config class of transformers.
+    """
+    bridge_of = run.upstream(_REGISTRY)
+    names = run.upstream(AUTO_BRIDGE).list_supported_models()
+    ours = [name for name in names if type(bridge_of(name)).__module__.startswith(_PACKAGE)]
+    return {name: _architecture(run, name) for name in ours}
 
 
 def _architecture(run: Run, name: str) -> Architecture | None:

@@ -78,6 +78,8 @@ def test_an_entry_is_valid_for_its_cases_and_pins_only(
         (ENTRY.replace('case = "ddp_config[*]"', "case = [1]"), "case must be text"),
         (ENTRY.split("[[transition.change]]")[0] + "change = 3", "double brackets"),
         (ENTRY + 'tolerance = "1"', "unknown key 'tolerance'"),
+        (ENTRY.split("[[transition.change]]")[0] + "change = [false]", "change 1 must be a table"),
+        (ENTRY.replace('path = "ddp.grad_reduce_in_fp32"', "path = []"), "has no path"),
         (ENTRY.replace("[[transition]]", "[[transition]]\nalso = 3"), "transition 1.also must be a list"),
         (
             ENTRY.replace("[[transition]]", '[[transition]]\nalso = [{ old = { verl = "==1" } }]'),
