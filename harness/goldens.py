@@ -21,7 +21,7 @@ import numpy as np
 from harness.compare import Difference, Judged, Verdict
 from harness.compare.circumstances import hooks
 from harness.compare.elements import Array, dtype_named, elements, epsilon, is_float
-from harness.compare.trees import ABSENT, tree_differences
+from harness.compare.trees import ABSENT, Kind, tree_differences
 from harness.compare.verdicts import describe, merge_ranks
 from harness.observe import Encoded, Observation
 from harness.observe.codec import canonical_bytes
@@ -239,7 +239,8 @@ def _tensor_golden(array: Array, sha256: str) -> TensorGolden:
 def _rank_differences(kept: RankGolden, rank: Observation, portable: bool) -> list[Difference]:
     raised = describe(rank.exception)
     if raised != kept.exception:
-        return [Difference("exception", "changed", kept.exception, raised)]
+        moved: Kind = "added" if kept.exception == UNRAISED else "removed" if raised == UNRAISED else "changed"
+        return [Difference("exception", moved, kept.exception, raised)]
     trees = tree_differences(kept.tree, rank.tree)
     if portable:
         trees = [found for found in trees if not _close_numbers(found)]

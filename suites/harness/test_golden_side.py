@@ -138,6 +138,20 @@ def test_two_that_raise_alike_are_not_identical_with_a_golden_either(project: Pr
     project.edit(2, "return Config(size)", 'raise ValueError("gone")')
     done = project.pytest("tests", "--old", "toy-before", "-k", "config")
     assert "exception: (absent) → ValueError: gone (from toy:build)" in done.stdout
+    raised = """
+[[transition]]
+old = { toy = ">=0" }
+new = { toy = ">=0" }
+[[transition.change]]
+case = "config"
+path = "exception"
+new = "ValueError: gone *"
+kind = "added"
+class = "intended"
+reason = "gone"
+"""
+    project.write("golden/declared/toy.toml", raised)
+    assert "1 declared" in summary(project.pytest("tests", "--old", "toy-before", "-k", "config").stdout)
 
 
 def test_a_golden_of_another_revision_or_none_says_nothing(project: Project) -> None:
