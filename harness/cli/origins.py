@@ -46,7 +46,7 @@ from harness.report.explained import explained_lines, tried_lines
 from harness.report.records import FILE, Records, RecordsError, latest_cases
 from harness.runner import Runner, new_run_folder
 from harness.selection import Selection, settings_with
-from harness.stacks import BuiltStack, Settings, StackUsageError, build
+from harness.stacks import BuiltStack, Settings, StackError, StackUsageError, build
 from harness.stacks import base as bases
 from harness.stacks.uv import nearest_releases
 from harness.workers.protocol import Limits
@@ -228,7 +228,7 @@ def check(
         sides = selection.build(progress)
     except StackUsageError:
         raise
-    except Exception as error:  # noqa: BLE001  what cannot be built cannot be tested
+    except StackError as error:  # what cannot be built cannot be tested
         progress(str(error))
         raise typer.Exit(SKIP) from None
     ledger = load_ledger(settings.root / "golden" / "declared") if path is None else Ledger()

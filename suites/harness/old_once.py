@@ -23,12 +23,14 @@ class OldOnce(Runner):
         super().__init__(*arguments)
         self.both = both
         self._kept: dict[tuple[str, str], Side] = {}
+        self._observe = self._observer.side
+        self._observer.side = self._once
 
-    def _side(self, name: str, stack: BuiltStack, case: Case, limits: Limits, *more: Any, **how: Any) -> Side:
+    def _once(self, name: str, stack: BuiltStack, case: Case, limits: Limits | None, *more: Any, **how: Any) -> Side:
         seeded = "fault" in case.probe.parameters  # the files of one that writes for another are used up
         if name == "new" or not seeded or case.parameters.get("fault") in self.both:
-            return super()._side(name, stack, case, limits, *more, **how)
+            return self._observe(name, stack, case, limits, *more, **how)
         clean = replace(case, parameters={key: value for key, value in case.parameters.items() if key != "fault"})
         if (name, clean.id) not in self._kept:
-            self._kept[name, clean.id] = super()._side(name, stack, clean, limits, *more, **how)
+            self._kept[name, clean.id] = self._observe(name, stack, clean, limits, *more, **how)
         return self._kept[name, clean.id]
