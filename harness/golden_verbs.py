@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from harness.cases import Case, make_case
 from harness.compare import Difference
 from harness.goldens import GoldenError, GoldenStore, golden_differences, golden_of, host_class
@@ -97,13 +99,15 @@ class GoldenDesk:
             raise GoldenError(f"{self.run.name} did not run {stack.name}, its goldens stood in for it: {old['golden']}")
         if old["key"] != stack.key:
             raise GoldenError(f"{self.run.name} ran on another {stack.name}; give the same options, or run again")
-        shutil.rmtree(self.run / "second", ignore_errors=True)  # of an acceptance that was cut
-        second = _SecondWorker(stack, self.run / "second", lane_of(self.run))
-        try:
-            progress(f"importing {stack.name} once more, in another order …")
-            return self._accept_each(records, why, stack, second, progress)
-        finally:
-            second.stop()
+        # The second worker's folder has the same name each time, see _SecondWorker.run: acceptances take turns.
+        with filelock.FileLock(self.run / "second.lock"):
+            shutil.rmtree(self.run / "second", ignore_errors=True)  # of an acceptance that was cut
+            second = _SecondWorker(stack, self.run / "second", lane_of(self.run))
+            try:
+                progress(f"importing {stack.name} once more, in another order …")
+                return self._accept_each(records, why, stack, second, progress)
+            finally:
+                second.stop()
 
     def _accept_each(
         self, records: Sequence[Recorded], why: str, stack: BuiltStack, second: _SecondWorker, progress: Progress

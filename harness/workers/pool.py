@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -122,7 +123,10 @@ class Pool:
     def stop(self) -> None:
         """Stop every worker of the run, and everything they started; whoever waits for one gets `WorkerLost`."""
         self._stopping = True
-        _end([process for file in self._folder.glob("*.state") if (process := _process(_read_state(file)))])
+        states = [state for file in self._folder.glob("*.state") if (state := _read_state(file))]
+        _end([process for state in states if (process := _process(state))])
+        for state in states:
+            shutil.rmtree(Path(state.socket).parent, ignore_errors=True)  # of a worker that was killed
 
     def _ask(self, stack: BuiltStack, state: _State, message: Any) -> Any:
         key = (_worker_name(stack), threading.get_ident())
@@ -170,7 +174,8 @@ class Pool:
     def _start(self, stack: BuiltStack, starts: int) -> _State:
         ready_file = self._file(stack, f"ready{starts}")
         ready_file.unlink(missing_ok=True)  # of a worker that was released
-        socket = str(Path(_short_folder()) / "worker")
+        temporary = _short_folder()
+        socket = str(Path(temporary) / "worker")
         spec = WorkerSpec(
             stack=stack.name,
             lane=self._lane,
@@ -187,7 +192,8 @@ class Pool:
         with self._file(stack, "log").open("ab") as log:
             process = subprocess.Popen(
                 [str(stack.python), "-P", "-m", "harness.workers", str(spec_file)],
-                env=self._environment(stack),
+                # Upstream's own temporary files go where the socket is, and with it.
+                env={**self._environment(stack), "TMPDIR": temporary},
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

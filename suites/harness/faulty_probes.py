@@ -4,9 +4,11 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.observe import Run
@@ -102,6 +104,14 @@ def leaves_a_zombie(run: Run) -> Mapping[str, Any]:
 @probe(returns=("x",))
 def leaves_a_process(run: Run) -> Mapping[str, Any]:
     subprocess.Popen(["sleep", "600"], start_new_session=True)
+    return {"x": 1}
+
+
+@probe(returns=("x",))
+def leaves_a_temporary_file(run: Run, *, marker: str) -> Mapping[str, Any]:
+    descriptor, path = tempfile.mkstemp()
+    os.close(descriptor)
+    Path(marker).write_text(path)
     return {"x": 1}
 
 

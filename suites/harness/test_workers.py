@@ -138,6 +138,15 @@ def test_workers_end_with_the_run(toy_runner: ToyRunner) -> None:
     assert [worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers] == [False, False]
 
 
+def test_temporary_files_of_upstream_go_with_its_worker(faulty: ToyRunner, tmp_path: Path) -> None:
+    faulty("leaves_a_temporary_file", marker=str(tmp_path / "marker"))
+    left = Path((tmp_path / "marker").read_text())
+    assert left.exists()
+    faulty.runner.stop()
+    assert not left.exists()
+    assert not left.parent.exists()
+
+
 def test_workers_end_when_their_owner_is_killed(project: Project) -> None:
     script = (
         "import os, time; from harness.selection import Selection; from harness.runner import *; "
