@@ -13,6 +13,8 @@ from typing import Any
 from harness.observe.run import HarnessFault, MissingSymbol, Refused
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_PORT = re.compile(r"(\[127\.0\.0\.1\]:)\d+")
+"""Of a peer on this host, as gloo names it."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ def _described(
 
 
 def portable(text: str, hidden: Mapping[Path, str]) -> str:
-    """`text` without what differs from run to run: the paths of `hidden`, and memory addresses."""
+    """`text` without what differs from run to run: the paths of `hidden`, addresses in memory, ports of this host."""
     for path in sorted(hidden, key=lambda path: -len(str(path))):
         text = text.replace(str(path), hidden[path])
-    return _ADDRESS.sub("0x…", text)
+    return _PORT.sub(r"\1…", _ADDRESS.sub("0x…", text))
 
 
 def _owner(frame: FrameType, roots: Roots) -> str:

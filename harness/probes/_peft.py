@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from harness.probes import _wrap
+from harness.probes._models import choice
 from harness.probes._weights import fill_parameters
 from harness.probes.registry import ProbeError
 
@@ -18,6 +19,19 @@ PRELOAD = (
 )
 
 SAVE_HF_ADAPTER = "megatron.bridge.models.conversion.auto_bridge:AutoBridge.save_hf_adapter"
+
+MODULES = {
+    "all": (),
+    "attention": ("*self_attention.linear_qkv", "*self_attention.linear_proj"),
+    "dense_mlp": ("*mlp.linear_fc1", "*mlp.linear_fc2"),
+    "experts": ("*experts.local_experts.*.linear_fc1", "*experts.local_experts.*.linear_fc2"),
+    "shared_experts": ("*shared_experts.linear_fc1", "*shared_experts.linear_fc2"),
+    "router": ("*router",),
+}
+"""Kind of module → target modules, where query, key and value, and gate and up, have one adapter; `all` is verl's."""
+
+_SPLIT = {"linear_qkv": ("linear_q", "linear_k", "linear_v"), "linear_fc1": ("linear_fc1_gate", "linear_fc1_up")}
+"""What the fused ones are called where each has its own."""
 
 RANK = 8
 """Small enough for the tiny models, and divisible by any tensor parallel size used here."""
@@ -45,6 +59,22 @@ def _field(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def section_on(peft: str, on: str, **fields: Any) -> dict[str, Any]:
+    """A `lora` section with adapters on one kind of module.
+
+    Raises:
+        ProbeError: there is no kind `on`.
+    """
+    fused: tuple[str, ...] = choice("on", on, MODULES)
+    names = [name for target in fused for name in (_split(target) if peft == "canonical_lora" else [target])]
+    return {"type": peft, "rank": RANK} | ({"target_modules": names} if names else {}) | fields
+
+
+def _split(target: str) -> list[str]:
+    start, _, name = target.rpartition(".")
+    return [f"{start}.{part}" if start else part for part in _SPLIT.get(name, (name,))]
 
 
 def shipped_section() -> dict[str, Any]:

@@ -153,6 +153,10 @@ def _one_left_out(original: Callable[..., Any], states: Any, folder: str, *_: An
     return loaded
 
 
+def _swapped(parts: dict[str, Any]) -> dict[str, Any]:
+    return parts | {"k_proj": parts["v_proj"], "v_proj": parts["k_proj"]}
+
+
 def _as_it_is(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     return original(*arguments, **keywords)
 
@@ -161,6 +165,7 @@ def _first_engine_leaves_a_mark(engine: Any) -> None:
     engine.engine_config.override_transformer_config["layernorm_epsilon"] = 0.5
 
 
+_PEFT_BRIDGE = "megatron.bridge.models.conversion.peft_bridge:MegatronPeftBridge"
 _MODEL_BRIDGE = "megatron.bridge.models.conversion.model_bridge:MegatronModelBridge"
 _BUILD = "verl.workers.engine.megatron.transformer_impl:MegatronEngine._build_tf_config"
 
@@ -230,6 +235,12 @@ FAULTS = (
         "checkpoint_read",
         "parameters.decoder.layers.*.self_attention.linear_proj.weight",
         _around("megatron.core.dist_checkpointing:load", _one_left_out),
+    ),
+    Fault(
+        "keys and values of an adapter swapped",
+        "adapter_merge",
+        "merged/model.layers.*.self_attn.k_proj.weight",
+        _around(f"{_PEFT_BRIDGE}._split_qkv_linear_out_weight", _answering(_swapped)),
     ),
     Fault(
         "the first engine leaves a mark",

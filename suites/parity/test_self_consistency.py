@@ -94,6 +94,28 @@ def test_save_and_load(consistency: Consistency, kind: str, writer: str) -> None
     consistency("checkpoint_read", kind=kind, written_by=writer)
 
 
+PEFT = ["lora", "canonical_lora", "dora"]
+MODULES = {
+    "attention": "qwen3",
+    "dense_mlp": "qwen3",
+    "experts": "qwen3_moe",
+    "router": "qwen3_moe",
+    "shared_experts": "glm4_moe",
+}
+
+
+@pytest.mark.parametrize("on", MODULES)
+@pytest.mark.parametrize("peft", PEFT)
+def test_adapters_are_saved_and_loaded(consistency: Consistency, peft: str, on: str) -> None:
+    consistency("checkpoint_read", kind="adapter", peft=peft, on=on, hf_config=MODULES[on])
+
+
+@pytest.mark.parametrize("on", MODULES)
+@pytest.mark.parametrize("peft", PEFT)
+def test_adapters_are_merged(consistency: Consistency, peft: str, on: str) -> None:
+    consistency("adapter_merge", peft=peft, on=on, hf_config=MODULES[on])
+
+
 @pytest.mark.regression("K14")
 @pytest.mark.parametrize("branch", ["bridge", "vanilla"])
 @pytest.mark.parametrize("hf_config", ["qwen3", "qwen3_moe", "glm4_moe"])

@@ -22,7 +22,7 @@ _CONTENTS = ["model"]
 _ENGINES: dict[str, dict[str, Any]] = {
     "core": {},
     "distributed": {"engine": {"use_dist_checkpointing": True}},
-    "adapter": {"model": {"lora": _peft.lora_section("lora")}},
+    "adapter": {},
     "hugging_face": {},
     "config": {},
 }
@@ -37,7 +37,9 @@ checkpoint manager; `config` is the `transformer_config.json` that it writes bes
     enters=(f"{_checkpoint.SAVE_CHECKPOINT} | megatron.core.dist_checkpointing.serialization:save",),
     returns=("parameters",),
 )
-def checkpoint_written(run: Run, *, kind: str = "core", hf_config: str = _MODEL) -> Mapping[str, Any]:
+def checkpoint_written(
+    run: Run, *, kind: str = "core", hf_config: str = _MODEL, peft: str = "lora", on: str = "all"
+) -> Mapping[str, Any]:
     """A checkpoint of a model whose parameters are a function of name and index.
 
     Returns:
@@ -46,8 +48,10 @@ def checkpoint_written(run: Run, *, kind: str = "core", hf_config: str = _MODEL)
     Args:
         kind: one of `core`, `distributed`, `adapter`, `hugging_face`, `config`.
         hf_config: a shipped tiny model or the path of a Hugging Face `config.json`.
+        peft: type of the adapter: `lora`, `canonical_lora` or `dora`; of the kind `adapter` alone, like `on`.
+        on: the kind of module that has one: `attention`, `dense_mlp`, `experts`, `shared_experts`, `router`, or `all`.
     """
-    engine = _initialized(run, kind, hf_config)
+    engine = _initialized(run, kind, hf_config, _peft.section_on(peft, on))
     fill_parameters(engine.module)
     if kind == "core":
         _save_core(run, engine)
@@ -58,7 +62,9 @@ def checkpoint_written(run: Run, *, kind: str = "core", hf_config: str = _MODEL)
 
 
 @consistency_probe(returns=("expected.parameters.*",), reads="checkpoint_written")
-def checkpoint_read(run: Run, *, kind: str = "core", hf_config: str = _MODEL) -> Mapping[str, Any]:
+def checkpoint_read(
+    run: Run, *, kind: str = "core", hf_config: str = _MODEL, peft: str = "lora", on: str = "all"
+) -> Mapping[str, Any]:
     """Whether this stack reads what another, or itself, has written.
 
     Before the load every parameter is one more than what was saved. An exception is the observation: a reader may
@@ -72,8 +78,10 @@ def checkpoint_read(run: Run, *, kind: str = "core", hf_config: str = _MODEL) ->
     Args:
         kind: one of `core`, `distributed`, `adapter`, `hugging_face`, `config`.
         hf_config: a shipped tiny model or the path of a Hugging Face `config.json`.
+        peft: type of the adapter: `lora`, `canonical_lora` or `dora`; of the kind `adapter` alone, like `on`.
+        on: the kind of module that has one: `attention`, `dense_mlp`, `experts`, `shared_experts`, `router`, or `all`.
     """
-    engine = _initialized(run, kind, hf_config)
+    engine = _initialized(run, kind, hf_config, _peft.section_on(peft, on))
     folder = run.written.relative_to(run.folder) / _SAVED
     if kind == "config":
         return _config_read(engine, folder)
@@ -92,8 +100,10 @@ def checkpoint_read(run: Run, *, kind: str = "core", hf_config: str = _MODEL) ->
     }
 
 
-def _initialized(run: Run, kind: str, hf_config: str) -> Any:
-    chosen: dict[str, Any] = choice("kind", kind, _ENGINES)
+def _initialized(run: Run, kind: str, hf_config: str, section: Mapping[str, Any]) -> Any:
+    chosen: dict[str, Any] = choice("kind", kind, _ENGINES) | (
+        {"model": {"lora": section}} if kind == "adapter" else {}
+    )
     contents = ["extra"] if kind == "config" else _CONTENTS
     checkpoint = {"save_contents": contents, "load_contents": contents}
     engine = _engine.construct_engine(run, hf_config, checkpoint=checkpoint, **chosen)

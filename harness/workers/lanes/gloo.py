@@ -12,6 +12,7 @@ def answers(torch: Any) -> dict[str, Callable[..., Any]]:
 
     def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Any:
         if len({part.shape for part in tensor_list}) <= 1:
+            __tracebackhide__ = True  # what is raised here is raised for the caller
             return own_all_gather(tensor_list, tensor, group=group, async_op=async_op)
         longest = max(len(part) for part in tensor_list)
         padded = [tensor.new_zeros(longest, *tensor.shape[1:]) for _ in tensor_list]
@@ -24,6 +25,7 @@ def answers(torch: Any) -> dict[str, Callable[..., Any]]:
 
     def reduce_scatter(output: Any, input_list: list[Any], *arguments: Any, **keywords: Any) -> Any:
         if len({part.shape for part in input_list}) <= 1:
+            __tracebackhide__ = True
             return own_reduce_scatter(output, input_list, *arguments, **keywords)
         group = keywords.get("group")
         whole = torch.cat(input_list)
