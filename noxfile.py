@@ -35,9 +35,17 @@ nox.options.sessions = ["tests", "lint"]
 
 @nox.session(python=PYTHON)
 def parity(session: nox.Session) -> None:
-    """Run suites/parity, old stack against new: exit 0 nothing to act on, 1 a difference, 2 usage, 3 environment."""
+    """Run suites/parity, old stack against new, or `-- --changed-pins BASE`: exit 0, 1 differs, 2 usage, 3 no stack."""
     _prepare(session)
-    _end(_pytest(session, "suites/parity", *session.posargs))
+    base = _value(session.posargs, "--changed-pins")
+    if base is None or _value(session.posargs, "--new") is not None:
+        _end(_pytest(session, "suites/parity", *session.posargs))
+        return
+    # One after another: a run compares two stacks.
+    moved, status = _output(session, "parity", "changed", base, "--names")
+    for stack in moved.split():
+        status = max(status, _pytest(session, "suites/parity", *session.posargs, "--new", stack))
+    _end(status)
 
 
 @nox.session(python=PYTHON)
@@ -64,6 +72,20 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def golden(session: nox.Session) -> None:
+    """Look at goldens and accept them: `-- status`, `-- diff CASE`, `-- accept CASE --why …` (golden/README.md)."""
+    _prepare(session)
+    _end(_parity(session, "golden", *session.posargs))
+
+
+@nox.session(python=PYTHON)
+def bisect(session: nox.Session) -> None:
+    """Find the commit that brought a difference: `-- CASE --axis NAME --good REVISION --bad REVISION`."""
+    _prepare(session)
+    _end(_parity(session, "bisect", *session.posargs))
+
+
+@nox.session(python=PYTHON)
 def bench(session: nox.Session) -> None:
     """Measure what comparing tensors costs, as ratios within one run; `-- --gigabytes 4` for two large observations."""
     _prepare(session)
@@ -72,8 +94,11 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
-    """Check style (ruff) and types (mypy)."""
+    """Check style (ruff) and types (mypy), or run one of them: `-- ruff check --fix .`."""
     _prepare(session)
+    if session.posargs:
+        session.run(*session.posargs)
+        return
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
@@ -91,10 +116,21 @@ def _prepare(session: nox.Session) -> None:
 
 
 def _pytest(session: nox.Session, *arguments: str) -> int:
-    """Run pytest in the session's environment and return its status; on Ctrl-C, wait for it to clean up."""
+    """Run pytest and return an exit status of ours."""
+    status = _run(session, "python", "-m", "pytest", *arguments)
+    return {PYTEST_USAGE_ERROR: USAGE, PYTEST_NOTHING_RAN: NOTHING_RAN}.get(status, status)
+
+
+def _parity(session: nox.Session, *arguments: str) -> int:
+    """Run the `parity` command and return its exit status."""
+    return _run(session, "parity", *arguments)
+
+
+def _run(session: nox.Session, *words: str) -> int:
+    """Run a command in the session's environment and return its status; on Ctrl-C, wait for it to clean up."""
     # Not session.run: it reports that a command failed, not with which status.
-    command = [str(Path(session.bin) / "python"), "-m", "pytest", *arguments]
-    session.log(" ".join(command[1:]))
+    command = [str(Path(session.bin) / words[0]), *words[1:]]
+    session.log(" ".join(words))
     environment = {key: value for key, value in {**os.environ, **session.env}.items() if value is not None}
     process = subprocess.Popen(command, cwd=str(ROOT), env=environment)
     try:
@@ -103,7 +139,24 @@ def _pytest(session: nox.Session, *arguments: str) -> int:
         # The terminal has sent it the same signal.
         _wait_or_stop(process)
         raise
-    return {PYTEST_USAGE_ERROR: USAGE, PYTEST_NOTHING_RAN: NOTHING_RAN}.get(status, abs(status))
+    return abs(status)
+
+
+def _output(session: nox.Session, *words: str) -> "tuple[str, int]":
+    """Run a command in the session's environment; what it wrote to standard output, and its status."""
+    command = [str(Path(session.bin) / words[0]), *words[1:]]
+    done = subprocess.run(command, cwd=str(ROOT), stdout=subprocess.PIPE, encoding="utf-8", check=False)
+    return done.stdout, done.returncode
+
+
+def _value(words: "list[str]", option: str) -> "str | None":
+    """The value of an option among words, `--option VALUE` or `--option=VALUE`."""
+    for number, word in enumerate(words):
+        if word == option:
+            return words[number + 1] if number + 1 < len(words) else ""
+        if word.startswith(option + "="):
+            return word[len(option) + 1 :]
+    return None
 
 
 def _wait_or_stop(process: "subprocess.Popen[bytes]") -> None:

@@ -75,7 +75,7 @@ class Observer:
             restored: see `Request`.
         """
         folder = self._folder / "cases" / (slug or case.slug) / name
-        layout = case.layout_of("new" if name == "new" else "old")
+        layout = case.layout_of("new" if name.partition("-")[0] == "new" else "old")
         shutil.rmtree(folder, ignore_errors=True)
         request = Request(
             case.probe.reference,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.cases import Case
-from harness.compare import Judged, Side, Verdict
+from harness.compare import Judged, Side, Triage, Verdict
 from harness.goldens import UNRAISED, Golden
 from harness.observe import Observation
 from harness.probes import ProbeError
@@ -26,6 +26,7 @@ class Outcome:
         options: what selects the stacks again.
         stack: of a check of one stack, what tells it from the same check of another.
         golden: what stood in for the old side.
+        triage: whether the pins that moved are to blame; None where nothing failed, or nobody asked.
     """
 
     case: Case
@@ -35,6 +36,7 @@ class Outcome:
     options: str = ""
     stack: str = ""
     golden: Golden | None = None
+    triage: Triage | None = None
 
     @property
     def id(self) -> str:
@@ -55,7 +57,8 @@ class Outcome:
     def message(self) -> str:
         """What a reader needs of a verdict that fails: the case, the differences, the output, what to type next."""
         undeclared = self.judged.undeclared
-        lines = [f"{self.id}: {self.judged.verdict} — {self.judged.why}"]
+        label = f" ({self.triage})" if self.triage else ""
+        lines = [f"{self.id}: {self.judged.verdict}{label} — {self.judged.why}"]
         lines += [f"  {difference}" for difference in undeclared[:_DIFFERENCE_LINES]]
         if len(undeclared) > _DIFFERENCE_LINES:
             lines.append(f"  … and {len(undeclared) - _DIFFERENCE_LINES} more, in the records")
@@ -96,6 +99,7 @@ def case_record(outcome: Outcome) -> Mapping[str, Any]:
         "lane": outcome.case.lane,
         "verdict": str(judged.verdict),
         "why": judged.why,
+        "triage": str(outcome.triage) if outcome.triage else None,
         "command": outcome.command,
         "seconds": round(outcome.seconds, 3),
         "differences": [asdict(difference) for difference in judged.differences],

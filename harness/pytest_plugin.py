@@ -6,6 +6,7 @@ The run's main process owns the stack workers. Under pytest-xdist every process 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from harness.report import Records, latest_cases, print_regressions, print_run, 
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
-from harness.stacks import StackError
+from harness.stacks import StackError, changed_stack, changed_stacks, load_settings, nothing_moved
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
@@ -60,9 +61,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
     group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
+    group.addoption(
+        "--changed-pins",
+        metavar="BASE",
+        help="compare the stack whose pins in pyproject.toml moved since git revision BASE with what it was there; "
+        "only what triage calls new fails, and where no pin moved nothing runs",
+    )
+    group.addoption("--only-new", action="store_true", help="a case fails the run only if triage calls it new")
+    group.addoption(
+        "--strict-triage", action="store_true", help="with --changed-pins: fail for every verdict that fails elsewhere"
+    )
     group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
     group.addoption("--hf-configs", metavar="DIR", help="resolve every config.json under this folder too")
     group.addoption("--ledger", metavar="PATH", help="ledger: a file, or a folder of them (default: golden/declared/)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """End before anything is collected where no pin moved, or where that cannot be told."""
+    option = config.option
+    if option.changed_pins is None or hasattr(config, "workerinput") or option.help or option.version:
+        return None
+    try:
+        settings = load_settings()
+        if changed_stacks(settings, option.changed_pins):
+            changed_stack(settings, option.changed_pins, option.new)
+            return None
+    except StackError as error:
+        print(f"parity: {error}", file=sys.stderr)  # noqa: T201 - pytest has no reporter yet
+        return error.exit_code
+    print(f"parity: {nothing_moved(option.changed_pins)}")  # noqa: T201
+    return 0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -108,7 +137,8 @@ class ParityPlugin:
     def _selection(self) -> Selection:
         option = self._config.option
         pins = (option.pin, option.old_pin, option.new_pin)
-        return Selection(option.old, option.new, *pins, option.base, option.clone, option.bundle, option.golden_only)
+        more = option.base, option.clone, option.bundle, option.golden_only, option.changed_pins
+        return Selection(option.old, option.new, *pins, *more)
 
     @cached_property
     def roles(self) -> tuple[str, ...]:
@@ -142,7 +172,7 @@ class ParityPlugin:
         limits = Limits(seconds=option.case_seconds)
         # What is not repeatable has no goldens.
         goldens = selection.goldens if lane.deterministic else None
-        runner = Runner(self.folder, sides, ledger, self.owner, limits, goldens=goldens, lane=lane)
+        runner = Runner(self.folder, sides, ledger, self.owner, limits, goldens=goldens, lane=lane, triage=True)
         # Under pytest-xdist its own processes alone have a runner; all of them say the same.
         runner.start(asdict(selection), self._filters())
         return runner
@@ -194,6 +224,8 @@ class ParityPlugin:
         verdict = dict(getattr(report, "user_properties", ())).get("verdict")
         if verdict is None or getattr(report, "when", "") != "call":
             return None
+        if hasattr(report, "wasxfail"):
+            return "xfailed", "x", verdict
         return report.outcome, {"passed": ".", "skipped": "s"}.get(report.outcome, "F"), verdict
 
     @pytest.hookimpl(trylast=True)
@@ -210,7 +242,8 @@ class ParityPlugin:
         if records is None or not records.file.exists():
             return
         cases = latest_cases(records)
-        if cases and all(case["verdict"] == Verdict.NOT_RUN for case in cases) and session.exitstatus == 0:
+        unanswered = (Verdict.NOT_RUN, Verdict.BROKEN)
+        if cases and all(case["verdict"] in unanswered for case in cases) and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         for failure in records.read(_ENVIRONMENT_FAILED):
             session.exitstatus = failure["exit_code"]
@@ -233,7 +266,7 @@ class ParityPlugin:
         for change in self._idle_changes(records):
             told = f"the ledger declares {change.path} for {', '.join(change.cases)}, and no such case ran"
             terminalreporter.write_line(told, yellow=True)
-        if all(case["verdict"] == Verdict.NOT_RUN for case in latest_cases(records)):
+        if all(case["verdict"] in (Verdict.NOT_RUN, Verdict.BROKEN) for case in latest_cases(records)):
             terminalreporter.write_line("no case ran: the run fails", red=True)
 
     def _idle_changes(self, records: Records) -> list[Change]:
@@ -387,6 +420,10 @@ def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
     if outcome.judged.verdict is Verdict.NOT_RUN:
         pytest.skip(outcome.judged.why)
     drifted = outcome.judged.verdict is Verdict.DRIFT and request.config.option.strict_goldens
+    option = request.config.option
+    only_new = (option.only_new or option.changed_pins) and not option.strict_triage
+    if outcome.judged.verdict.fails and only_new and outcome.triage and not outcome.triage.blocks:
+        pytest.xfail(f"{outcome.triage}: {outcome.judged.why}")
     if outcome.judged.verdict.fails or drifted:
         pytest.fail(outcome.message, pytrace=False)
 

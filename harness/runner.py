@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cases import Case
-from harness.compare import Expectation, Judged, Ledger, Side, Verdict, judge, judge_stack
+from harness.compare import Expectation, Judged, Ledger, Side, Triage, Verdict, judge, judge_stack, triage, triage_check
 from harness.golden_side import GoldenSide
 from harness.goldens import Golden, GoldenError, GoldenStore, golden_differences, with_golden
 from harness.observe import Observation, ObservationError
@@ -112,11 +112,14 @@ class Runner:
         *,
         goldens: GoldenStore | None = None,
         lane: LaneChoice | None = None,
+        triage: bool = False,
     ) -> None:
+        """`triage`: whether a case that fails runs once more on each side, to tell who is to blame."""
         self.sides = sides
         self.records = Records(folder)
         self.ledger = ledger
         self._goldens = goldens
+        self._triage = triage
         self._observer = Observer(folder, owner_pid, self.records.write, lane, limits)
         self.lane = self._observer.lane
         self._threads = ThreadPoolExecutor(max_workers=_SIDES_AT_ONCE, thread_name_prefix="side")
@@ -181,11 +184,27 @@ class Runner:
         written = self._written(case, limits, self._stacks)
         sides = self._both(case, limits, written)
         judged, golden = self._judged(case, sides, expects, limits)
+        again: dict[str, Side] = {}
         if self._repeats and "old" in sides:
-            again = self._observer.side("old-again", self.sides.of("old"), case, limits, reads=written.get("old"))
-            judged = _with_repeat(judged, sides["old"], again)
-        outcome = Outcome(case, judged, sides, time.monotonic() - started, self._options, golden=golden)
-        return self._recorded(outcome, area)
+            again = self._again(case, {"old": sides["old"]}, limits)
+            judged = _with_repeat(judged, sides["old"], again["old"])
+        label = None
+        if self._triage and judged.verdict.fails:
+            again |= self._again(case, {name: side for name, side in sides.items() if name not in again}, limits)
+        if self._triage:
+            label = _told(lambda: triage(case.id, judged, sides, again))
+        seconds = time.monotonic() - started
+        return self._recorded(Outcome(case, judged, sides, seconds, self._options, golden=golden, triage=label), area)
+
+    def _again(self, case: Case, sides: Mapping[str, Side], limits: Limits | None) -> dict[str, Side]:
+        """One more run of each of some sides, reading what the first one read."""
+        jobs = {
+            name: self._threads.submit(
+                self._observer.side, f"{name}-again", self.sides.of(name), case, limits, reads=side.reads
+            )
+            for name, side in sides.items()
+        }
+        return {name: job.result() for name, job in jobs.items()}
 
     def _both(self, case: Case, limits: Limits | None, written: Mapping[str, Side]) -> dict[str, Side]:
         jobs = {
@@ -203,13 +222,31 @@ class Runner:
         started = time.monotonic()
         reads = self._written(case, limits, [who]).get(who)
         side = self._observer.side(who, self.sides.of(who), case, limits, reads=reads)
+        judged = self._checked(case, side)
+        label = None
+        if self._triage and judged.verdict.fails:
+            again = self._again(case, {who: side}, limits)[who]
+            old = self._checked_on_old(case, limits) if who == "new" else None
+            label = _told(lambda: triage_check(case.id, who, judged, side, again, old))
+        selected, stack = self.sides.alone.get(who, who), self.sides.label(who)
+        seconds = time.monotonic() - started
+        return self._recorded(Outcome(case, judged, {who: side}, seconds, selected, stack, triage=label), area)
+
+    def _checked(self, case: Case, side: Side) -> Judged:
         try:
-            judged = judge_stack(case.id, _expected(side), side, self.ledger)
+            return judge_stack(case.id, _expected(side), side, self.ledger)
         except ObservationError as error:
-            judged = Judged(Verdict.BROKEN, str(error))
-        selected, label = self.sides.alone.get(who, who), self.sides.label(who)
-        outcome = Outcome(case, judged, {who: side}, time.monotonic() - started, selected, label)
-        return self._recorded(outcome, area)
+            return Judged(Verdict.BROKEN, str(error))
+
+    def _checked_on_old(self, case: Case, limits: Limits | None) -> Judged | None:
+        """What the same check comes to on the old side's stack; None where that is the same one, or does not run."""
+        old = self.sides.old
+        if isinstance(old, GoldenSide) or old.key == self.sides.new.key:
+            return None
+        # Its own folder: another process may be running the old side's own check of that name.
+        slug = f"{case.slug}-of-old"
+        reads = self._written(case, limits, ["old"], slug).get("old")
+        return self._checked(case, self._observer.side("old", old, case, limits, slug, reads=reads))
 
     def _recorded(self, outcome: Outcome, area: str) -> Outcome:
         self.records.write("case", {"area": area or outcome.case.probe.name, **case_record(outcome)})
@@ -260,16 +297,25 @@ class Runner:
             perturbed=[side.ranks for side in moved if side.ranks],
         )
 
-    def _written(self, case: Case, limits: Limits | None, sides: Iterable[str]) -> dict[str, Side]:
+    def _written(
+        self, case: Case, limits: Limits | None, sides: Iterable[str], slug: str | None = None
+    ) -> dict[str, Side]:
         """For each side, the run that writes what it reads, which is one run where both read the same."""
         writers = {side: writer for side in sides if (writer := case.writer(side))}
         jobs = {
             who: self._threads.submit(
-                self._observer.side, f"written-by-{who}", self.sides.of(who), writer, limits, case.slug
+                self._observer.side, f"written-by-{who}", self.sides.of(who), writer, limits, slug or case.slug
             )
             for who, writer in dict(writers.values()).items()
         }
         return {side: jobs[who].result() for side, (who, _) in writers.items()}
+
+
+def _told(ask: Callable[[], Triage | None]) -> Triage | None:
+    try:
+        return ask()
+    except ObservationError:
+        return Triage.UNKNOWN  # a repeat whose tensors cannot be read says nothing
 
 
 def _expected(side: Side) -> Side:

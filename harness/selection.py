@@ -5,13 +5,25 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from harness.golden_side import GoldenSide
 from harness.goldens import GoldenStore
 from harness.runner import ROLES, Sides
 from harness.schedule import LaneChoice
-from harness.stacks import BuiltStack, Settings, Stack, build, load_settings, parse_clone, use_bundle
+from harness.stacks import (
+    BuiltStack,
+    Move,
+    Settings,
+    Stack,
+    StackUsageError,
+    build,
+    changed_stack,
+    load_settings,
+    parse_clone,
+    use_bundle,
+)
 
 Progress = Callable[[str], None]
 
@@ -28,7 +40,8 @@ def settings_with(clones: Sequence[str] | None, root: Path | None = None) -> Set
 def goldens_of(stack: str, settings: Settings, lane: LaneChoice) -> GoldenStore:
     """Where the goldens of a stack are: in the lane's folder for the `old` of `[tool.parity]`, below it for others."""
     folder = settings.root / "golden" / lane.golden_folder
-    return GoldenStore(folder if stack == settings.old else folder / stack)
+    name = stack.partition("@")[0]  # the same stack at an earlier revision of the project
+    return GoldenStore(folder if name == settings.old else folder / name)
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class Selection:
         clones: `DISTRIBUTION=PATH`, local clones to use in place of URLs.
         bundle: folder of a bundle to take both stacks from, on a host without a network.
         golden_only: the old side's goldens stand in for it, even if it could run.
+        changed_pins: a git revision of the project; old is what the stack that moved since was there, new what it is.
         lane: whose goldens those are.
         root: folder of the `pyproject.toml` to read; None to look upwards from the working folder.
     """
@@ -58,6 +72,7 @@ class Selection:
     clones: Sequence[str] = field(default=())
     bundle: str | None = None
     golden_only: bool = False
+    changed_pins: str | None = None
     lane: LaneChoice = field(default=LaneChoice())
     root: Path | None = None
 
@@ -65,6 +80,7 @@ class Selection:
     def options(self) -> str:
         """The options as one would type them again."""
         pairs = [("--old", self.old), ("--new", self.new), ("--base", self.base), ("--bundle", self.bundle)]
+        pairs.append(("--changed-pins", self.changed_pins))
         lists = [
             ("--pin", self.pins),
             ("--old-pin", self.old_pins),
@@ -83,8 +99,22 @@ class Selection:
         Raises:
             StackUsageError: the settings are not well formed.
         """
+        settings = self._settings
+        return goldens_of(self._of("old", settings)[0], settings, self.lane)
+
+    @cached_property
+    def _settings(self) -> Settings:
         settings = settings_with(self.clones, self.root)
-        return goldens_of(self.old or settings.old, settings, self.lane)
+        return settings.with_stack(self._move.old) if self._move else settings
+
+    @cached_property
+    def _move(self) -> Move | None:
+        """The stack that moved since `changed_pins`."""
+        if self.changed_pins is None:
+            return None
+        if self.old is not None:
+            raise StackUsageError(f"--changed-pins says what the old side is; leave out --old {self.old}.")
+        return changed_stack(settings_with(self.clones, self.root), self.changed_pins, self.new)
 
     def build(self, progress: Progress) -> Sides:
         """Build both stacks, or the new one alone where the old one's goldens stand in for it.
@@ -95,7 +125,7 @@ class Selection:
             GoldenError: a golden is damaged.
             StackError: one cannot be built; its exit code says whether the options or the environment are at fault.
         """
-        settings = settings_with(self.clones, self.root)
+        settings = self._settings
         # The new side first, because what it fetches may be what the old side lacks.
         new = self._build("new", settings, progress)
         old = self._golden_side(self._stack("old", settings), settings) or self._build("old", settings, progress)
@@ -105,6 +135,10 @@ class Selection:
     def alone(self, role: str, settings: Settings) -> str:
         """The stack of one side, `old` or `new`, as one would type it after `parity check-stack`."""
         name, pins = self._of(role, settings)
+        if role == "old" and self._move is not None:  # a revision's stack has no name that could be typed
+            now = self._move.new
+            moved = [pin.requested for key, pin in self._move.old.pins.items() if now.pins.get(key) != pin]
+            name, pins = now.name, (*moved, *pins)
         lists = [("--pin", pins), ("--base", [self.base] if self.base else []), ("--clone", self.clones)]
         return shlex.join([name, *(word for option, values in lists for value in values for word in (option, value))])
 
@@ -114,7 +148,7 @@ class Selection:
         Raises:
             StackUsageError: a stack or an override is not well formed.
         """
-        settings = settings_with(self.clones, self.root)
+        settings = self._settings
         old, new = (self._stack(role, settings) for role in ROLES)
         return ("new",) if old.pins == new.pins or self._golden_side(old, settings) else ROLES
 
@@ -124,7 +158,7 @@ class Selection:
         Raises:
             StackUsageError: a stack or an override is not well formed.
         """
-        settings = settings_with(self.clones, self.root)
+        settings = self._settings
         name, pins = self._of(role, settings)
         mine = settings.stack(name, pins).pins
         return any(settings.stack(other).pins == mine for other in names)
@@ -135,13 +169,14 @@ class Selection:
         Raises:
             StackError: as `build`.
         """
-        return self._build("old", settings_with(self.clones, self.root), progress)
+        return self._build("old", self._settings, progress)
 
     def _of(self, role: str, settings: Settings) -> tuple[str, tuple[str, ...]]:
         """Name and overrides of the stack of one side."""
+        moved = self._move
         if role == "old":
-            return self.old or settings.old, (*self.pins, *self.old_pins)
-        return self.new or settings.new, (*self.pins, *self.new_pins)
+            return moved.old.name if moved else self.old or settings.old, (*self.pins, *self.old_pins)
+        return moved.new.name if moved else self.new or settings.new, (*self.pins, *self.new_pins)
 
     def _stack(self, role: str, settings: Settings) -> Stack:
         return settings.stack(*self._of(role, settings))

@@ -25,6 +25,7 @@ from harness.cli.options import (
     USAGE,
     Base,
     Bundle,
+    ChangedPins,
     Clones,
     GoldenOnly,
     Gpus,
@@ -64,7 +65,7 @@ from harness.report.records import FILE as RECORDS_FILE
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection, goldens_of, settings_with
-from harness.stacks import StackError, build, load_settings
+from harness.stacks import StackError, build, changed_stacks, load_settings, nothing_moved
 from harness.stacks import bundle as bundles
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
@@ -132,6 +133,7 @@ def compare(
     gpus: Gpus = None,
     nondeterministic: Nondeterministic = False,
     golden_only: GoldenOnly = False,
+    changed_pins: ChangedPins = None,
     seconds: Annotated[float, typer.Option(help="Time limit of the case on one side.")] = Limits().seconds,
 ) -> None:
     """Run one case on both sides, or on the new one against a golden, and print its verdict and differences.
@@ -151,7 +153,7 @@ def compare(
     )
     chosen = choose_lane(lane, gpus, deterministic=not nondeterministic)
     selection = Selection(
-        old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle, golden_only, lane=chosen
+        old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle, golden_only, changed_pins, chosen
     )
     runner = _runner(selection, seconds, chosen)
     try:
@@ -161,6 +163,22 @@ def compare(
     finally:
         runner.stop()
     _end_with(outcome, runner.records)
+
+
+@app.command()
+def changed(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A git revision of this project.")],
+    names: Annotated[bool, typer.Option("--names", help="Names of stacks alone, one a line.")] = False,
+) -> None:
+    """Say which stacks' pins in pyproject.toml moved since a git revision, as `--changed-pins` will compare them.
+
+    Example: parity changed origin/main
+    """
+    moves = changed_stacks(load_settings(), base)
+    for move in moves:
+        console.print(move.new.name if names else f"{move}", markup=False, soft_wrap=True)
+    if not moves:
+        progress(nothing_moved(base))
 
 
 @app.command()
@@ -401,7 +419,7 @@ def _runner(selection: Selection, seconds: float, lane: LaneChoice | None = None
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared")
     sides = selection.build(progress)
-    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds), lane=lane)
+    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds), lane=lane, triage=True)
 
 
 def _self_consistency_suite(selection: Selection, seconds: float) -> int:
@@ -433,6 +451,8 @@ def _default(parameter: inspect.Parameter) -> str:
 def _print_outcome(outcome: Outcome, records: Records) -> None:
     judged = outcome.judged
     console.print(f"[bold]{escape(outcome.id)}[/]: {judged.verdict} {escape(judged.why)}")
+    if outcome.triage:
+        console.print(f"  triage: {outcome.triage}")
     for difference in judged.differences:
         mark = "!" if difference in judged.undeclared else "="
         console.print(f"  {mark} {escape(str(difference))}", soft_wrap=True)

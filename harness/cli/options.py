@@ -40,6 +40,13 @@ Nondeterministic = Annotated[
     bool, typer.Option("--nondeterministic", help="The cuda lane with production settings; the noise floor judges.")
 ]
 GoldenOnly = Annotated[bool, typer.Option("--golden-only", help="Do not run the old side: its goldens stand in.")]
+ChangedPins = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BASE",
+        help="Compare the stack whose pins in pyproject.toml moved since git revision BASE with what it was there.",
+    ),
+]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 

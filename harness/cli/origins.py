@@ -22,6 +22,7 @@ from harness.cases import OWN, Case, make_case
 from harness.cli.options import (
     SECONDS,
     Base,
+    ChangedPins,
     Clones,
     New,
     NewPins,
@@ -214,6 +215,7 @@ def check(
     new_pin: NewPins = None,
     base: Base = None,
     clone: Clones = None,
+    changed_pins: ChangedPins = None,
     project: Annotated[Path | None, typer.Option(help="Folder of the pyproject.toml with [tool.parity].")] = None,
     seconds: Seconds = SECONDS,
 ) -> None:
@@ -222,7 +224,8 @@ def check(
     Example, in a clone: git bisect run parity check ddp_config --project ../parity --new-pin megatron-bridge=path:.
     """
     found = _case(case, parameters, layout, written_by, written_layout, project)
-    selection = Selection(old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), root=project)
+    pins = pin or (), old_pin or (), new_pin or ()
+    selection = Selection(old, new, *pins, base, clone or (), changed_pins=changed_pins, root=project)
     settings = settings_with(clone, project)
     try:
         sides = selection.build(progress)

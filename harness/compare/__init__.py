@@ -2,6 +2,7 @@
 
 from harness.compare.ledger import Ledger, LedgerError, load_ledger
 from harness.compare.trees import Difference
+from harness.compare.triage import Triage, triage, triage_check
 from harness.compare.verdicts import Expectation, Judged, Side, Verdict, judge, judge_stack
 
 __all__ = [
@@ -11,8 +12,11 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Side",
+    "Triage",
     "Verdict",
     "judge",
     "judge_stack",
     "load_ledger",
+    "triage",
+    "triage_check",
 ]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.compare import Verdict
+from harness.compare import Triage, Verdict
 from harness.report.records import Records, latest_cases
 
 _ALWAYS_SHOWN = (Verdict.IDENTICAL, Verdict.DECLARED, Verdict.REGRESSION)
@@ -35,6 +35,13 @@ def summary_line(cases: Iterable[Mapping[str, Any]]) -> str:
     if any(case.get("declared_by") for case in cases):
         shown.append(f"{_count(cases, 'unexplained')} unexplained")
     return " · ".join([*shown, f"evidence {sum(case['evidence'] for case in ran)} of {len(ran)}"])
+
+
+def triage_line(cases: Iterable[Mapping[str, Any]]) -> str:
+    """`triage: 2 new · 1 flaky`; empty where nothing was triaged."""
+    counts = Counter(case.get("triage") for case in cases)
+    told = [f"{counts[label]} {label}" for label in Triage if counts[label]]
+    return f"triage: {' · '.join(told)}" if told else ""
 
 
 def print_areas(cases: Sequence[Mapping[str, Any]], console: Console) -> None:
@@ -83,6 +90,9 @@ def print_summary(records: Records, console: Console) -> None:
     print_areas(cases, console)
     console.print()
     console.print(Text(summary_line(cases), "bold"), soft_wrap=True)
+    triaged = triage_line(cases)
+    if triaged:
+        console.print(Text(triaged), soft_wrap=True)
     told = golden_line(records.start["old"])
     if told:
         console.print(Text(told, "yellow"), soft_wrap=True)
@@ -110,6 +120,8 @@ def _style(verdict: str) -> str:
 def _one_line(case: Mapping[str, Any]) -> str:
     masked = ", ".join(mask["path"] for mask in case.get("masked", ()))
     why = case["why"].splitlines()[0] if case["why"] else ""
+    if case.get("triage"):
+        why = f"{case['triage']}: {why}"
     if masked and case["verdict"] != Verdict.MASKED:
         why = f"{why} [masked: {masked}]".strip()
     return why

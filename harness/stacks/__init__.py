@@ -2,6 +2,7 @@
 
 from harness.stacks.build import BuiltStack, build
 from harness.stacks.bundle import use as use_bundle
+from harness.stacks.changed import Move, changed_stack, changed_stacks, nothing_moved
 from harness.stacks.errors import StackError, StackUsageError
 from harness.stacks.pins import BuiltPin, GitPin, PathPin, Pin, ReleasePin, parse_override
 from harness.stacks.settings import Settings, Stack, load_settings, parse_clone
@@ -10,6 +11,7 @@ __all__ = [
     "BuiltPin",
     "BuiltStack",
     "GitPin",
+    "Move",
     "PathPin",
     "Pin",
     "ReleasePin",
@@ -18,7 +20,10 @@ __all__ = [
     "StackError",
     "StackUsageError",
     "build",
+    "changed_stack",
+    "changed_stacks",
     "load_settings",
+    "nothing_moved",
     "parse_clone",
     "parse_override",
     "use_bundle",

@@ -85,6 +85,10 @@ class Settings:
         """Return a copy in which `clones` come before those already known."""
         return replace(self, clones={**self.clones, **clones})
 
+    def with_stack(self, stack: Stack) -> Settings:
+        """Return a copy that has `stack`, whatever a table of its name says."""
+        return replace(self, stacks={**self.stacks, stack.name: StackTable(None, stack.pins)})
+
     def _chain(self, name: str) -> list[str]:
         chain: list[str] = []
         wanted: str | None = name
@@ -122,7 +126,21 @@ def load_settings(root: Path | None = None) -> Settings:
     folder, table = (root, _table(root)) if root is not None else _nearest()
     if table is None:
         raise StackUsageError(f"{folder / 'pyproject.toml'} has no [tool.parity] table; it names stacks and sides.")
-    folder = folder.absolute()
+    return _settings(table, folder.absolute())
+
+
+def parse_settings(text: str, root: Path, name: str) -> Settings:
+    """Read `[tool.parity]` from the text of a pyproject.toml, as if it lay in `root`; `name` is what messages call it.
+
+    Raises StackUsageError.
+    """
+    table = _parsed(text, name)
+    if table is None:
+        raise StackUsageError(f"{name} has no [tool.parity] table; it names stacks and sides.")
+    return _settings(table, root.absolute())
+
+
+def _settings(table: dict[str, Any], folder: Path) -> Settings:
     stacks = _mapping(table, "stacks")
     distributions = _mapping(table, "distributions")
     return Settings(
@@ -168,11 +186,16 @@ def _nearest() -> tuple[Path, dict[str, Any] | None]:
 def _table(folder: Path) -> dict[str, Any] | None:
     file = folder / "pyproject.toml"
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        return _parsed(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise StackUsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any] | None:
+    try:
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StackUsageError(f"{file} is not valid TOML: {error}.") from None
+        raise StackUsageError(f"{name} is not valid TOML: {error}.") from None
     tools = document.get("tool", {})
     table = tools.get("parity") if isinstance(tools, dict) else None
     return table if isinstance(table, dict) else None
