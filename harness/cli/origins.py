@@ -103,7 +103,7 @@ def explain(
     · parity explain training_step dtype=bfloat16 --layout dp2
     """
     settings = settings_with(clone)
-    found = _case(case, parameters, layout, written_by, written_layout)
+    found = named_case(case, parameters, layout, written_by, written_layout)
     names = old or settings.old, new or settings.new
     pins = (*(pin or ()), *(old_pin or ())), (*(pin or ()), *(new_pin or ()))
     sides = [settings.stack(name, own).pins for name, own in zip(names, pins, strict=True)]
@@ -164,14 +164,14 @@ def bisect(
     Example: parity bisect ddp_config --axis megatron-bridge --good 0.5.1 --bad 0.6.0 --clone megatron-bridge=DIR
     """
     settings = settings_with(clone)
-    found = _case(case, parameters, layout, written_by, written_layout)
+    found = named_case(case, parameters, layout, written_by, written_layout)
     holder = stack or settings.new
     pins = tuple(pin or ())
     core = (
         None if alone or release or releases_only or axis != "megatron-bridge" else settings.clones.get("megatron-core")
     )
     bridge = settings.clones.get(axis)
-    workers = workers or _workers()
+    workers = workers or fitting_workers()
     candidates: Sequence[Candidate] = ()
     if bridge is None or core is None:
         candidates = _candidates(axis, good, bad, settings, release, releases_only, base, all_commits)
@@ -223,7 +223,7 @@ def check(
 
     Example, in a clone: git bisect run parity check ddp_config --project ../parity --new-pin megatron-bridge=path:.
     """
-    found = _case(case, parameters, layout, written_by, written_layout, project)
+    found = named_case(case, parameters, layout, written_by, written_layout, project)
     pins = pin or (), old_pin or (), new_pin or ()
     selection = Selection(old, new, *pins, base, clone or (), changed_pins=changed_pins, root=project)
     settings = settings_with(clone, project)
@@ -254,7 +254,7 @@ def _status(judged: Judged, path: str | None) -> int:
     return 1 if shown else 0
 
 
-def _case(
+def named_case(
     name: str,
     parameters: list[str] | None,
     layout: str,
@@ -262,7 +262,11 @@ def _case(
     written_layout: str | None,
     project: Path | None = None,
 ) -> Case:
-    """A case by its probe, or by its id as an earlier run recorded it."""
+    """A case by its probe, or by its id as an earlier run recorded it.
+
+    Raises:
+        ProbeError: no such probe, or no run here has such a case.
+    """
     if "[" not in name:
         typed: dict[str, Any] = typed_parameters(parameters or [])
         return make_case(name, typed, layout=layout, written_by=written_by, written_layout=written_layout)
@@ -329,7 +333,7 @@ def _candidates(
     return releases_between(axis, good, bad, newest_below)
 
 
-def _workers() -> int:
+def fitting_workers() -> int:
     """As many as processors and memory allow; importing, the most of an attempt, keeps one processor busy."""
     return max(1, min(os.cpu_count() or 1, psutil.virtual_memory().available // _WORKER_MEMORY))
 

@@ -1,0 +1,106 @@
+"""The shell scripts of the workflows; programs that they call are replaced by ones that tell how they were called."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from stacks_support import commit, git
+
+SCRIPTS = Path(__file__).parents[2] / ".github"
+TELL = '#!/usr/bin/env bash\nprintf "%s\\n" "$(basename "$0") $*" >>"$CALLS"\n'
+
+
+@pytest.fixture
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which `gh` and `python3` tell how they were called."""
+    for name, body in (("gh", '[ "$2" != list ] || echo "$ISSUE"\n'), ("python3", 'exit "${ENDS:-0}"\n')):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(TELL + body)
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "calls"
+
+
+def run(script: str, *words: str) -> int:
+    return subprocess.run([SCRIPTS / script, *words], check=False, timeout=60).returncode
+
+
+@pytest.mark.parametrize(
+    ("status", "issue", "told"),
+    [
+        ("1", "", ["gh label create nightly", "gh issue create --title"]),
+        ("1", "7", ["gh issue edit 7 --body-file report.md"]),
+        ("3", "7", ["gh issue edit 7 --body-file report.md"]),
+        ("0", "7", ["gh issue close 7"]),
+        ("0", "", []),
+    ],
+)
+def test_one_issue_holds_the_report_of_the_night(
+    called: Path, monkeypatch: pytest.MonkeyPatch, status: str, issue: str, told: list[str]
+) -> None:
+    monkeypatch.setenv("ISSUE", issue)
+    assert run("issue.sh", status, "report.md") == 0
+    first, *others = called.read_text().splitlines()
+    assert first.startswith("gh issue list --label nightly --state open")
+    assert [line[: len(start)] for line, start in zip(others, told, strict=True)] == told
+
+
+@pytest.mark.parametrize(("ends", "fails"), [("0", False), ("1", False), ("2", True), ("3", True)])
+def test_findings_of_a_night_do_not_fail_its_step_and_the_rest_does(
+    called: Path, monkeypatch: pytest.MonkeyPatch, ends: str, fails: bool
+) -> None:
+    monkeypatch.setenv("STACK", "verl-0.9.1")
+    monkeypatch.setenv("ENDS", ends)
+    assert (run("nightly.sh") != 0) is fails
+    assert (called.parent / "output").read_text() == f"status={ends}\n"
+    words = called.read_text().split()
+    assert words[:9] == ["python3", "-m", "nox", "-s", "parity", "--", "--old", "verl-0.9.1", "--new"]
+    assert [word.partition("=")[0] for word in words if "@main" in word] == ["verl", "megatron-bridge", "megatron-core"]
+
+
+@pytest.mark.parametrize(
+    ("pin", "event", "cases", "told"),
+    [
+        ("", "push", "", "--new-pin toy=path:{caller}"),
+        ("==2.0", "push", "a or b", "--new-pin toy==2.0 -k a or b"),
+        ("git:URL@main", "push", "", "--new-pin toy=git:URL@main"),
+        ("", "pull_request", "", "--new-pin toy=path:{caller} --old-pin toy=git:{caller}@HEAD^1"),
+    ],
+)
+def test_a_caller_compares_its_checkout_or_its_pin(
+    called: Path, monkeypatch: pytest.MonkeyPatch, pin: str, event: str, cases: str, told: str
+) -> None:
+    caller = called.parent / "caller"
+    caller.mkdir()
+    for name, value in (("DISTRIBUTION", "toy"), ("PIN", pin), ("EVENT", event), ("CASES", cases), ("STACK", "one")):
+        monkeypatch.setenv(name, value)
+    assert run("called.sh", "caller") == 0
+    expected = f"python3 -m nox -s parity -- --old one --new one --only-new {told.format(caller=caller)}\n"
+    assert called.read_text() == expected
+
+
+def test_a_run_without_records_has_a_report_that_says_so(called: Path) -> None:
+    assert run("report.sh", "parity") == 0
+    assert (called.parent / "summary").read_text().startswith("No case ran: no pin moved")
+
+
+@pytest.mark.parametrize(
+    ("changed", "label", "wanted"), [("pyproject.toml", "false", True), ("a", "true", True), ("a", "false", False)]
+)
+def test_a_gpu_is_wanted_where_pins_moved_or_a_label_says_so(
+    called: Path, monkeypatch: pytest.MonkeyPatch, changed: str, label: str, wanted: bool
+) -> None:
+    git(called.parent, "init", "--quiet")
+    commit(called.parent, {"pyproject.toml": "1", "a": "1"})
+    commit(called.parent, {changed: "2"})
+    step = (SCRIPTS / "workflows" / "gpu.yml").read_text().split("run: |\n", 1)[1].split("\n\n", 1)[0]
+    monkeypatch.setenv("LABELLED", label)
+    subprocess.run(["bash", "-euo", "pipefail", "-c", step], check=True, timeout=60)
+    output = called.parent / "output"
+    assert (output.read_text() if output.exists() else "") == ("gpu=true\n" if wanted else "")
