@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.fault import Change, is_new, seed_fault
 from harness.probes import probe
 from harness.probes._models import choice
 from harness.probes.registry import find_probe
-
-STACK = "verl-0.9.1"
 
 AREAS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "value head": ("critic", {}),
@@ -30,9 +29,6 @@ AREAS: dict[str, tuple[str, Mapping[str, Any]]] = {
 """Area → a shipped probe, and parameters of a case."""
 
 PRELOAD = tuple(dict.fromkeys(name for shipped, _ in AREAS.values() for name in find_probe(shipped).preload))
-
-Change = Callable[..., Any]
-"""What stands in the place of an upstream function: it gets that function and the arguments of the call."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +61,9 @@ def faulty_area(run: Run, *, area: str, fault: str = "none") -> Mapping[str, Any
     """
     shipped, parameters = choice("area", area, AREAS)
     seeded: Fault | None = choice("fault", fault, {"none": None} | {item.name: item for item in FAULTS})
-    if seeded and run.folder.parent.name == "new":
-        _seed(run, seeded)
+    if seeded and is_new(run):
+        seed_fault(run, seeded.place, seeded.change, seen_as=seeded.seen_as)
     return {"area": area, "seen": find_probe(shipped).function(run, **parameters)}
-
-
-def _seed(run: Run, fault: Fault) -> None:
-    module, _, path = fault.place.partition(":")
-    owner_path, _, name = path.rpartition(".")
-    owner = run.upstream(f"{module}:{owner_path}")
-    original = getattr(owner, name)
-
-    def replaced(*arguments: Any, **keywords: Any) -> Any:
-        return fault.change(original, *arguments, **keywords)
-
-    if fault.seen_as is not None:
-        replaced.__signature__ = fault.seen_as(inspect.signature(original))  # type: ignore[attr-defined]
-    replaced.__module__, replaced.__qualname__ = original.__module__, original.__qualname__
-    setattr(owner, name, replaced)
 
 
 def _scaled(original: Change, *arguments: Any, **keywords: Any) -> Any:

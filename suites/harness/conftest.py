@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from old_once import OldOnce
 from toy_project import Project, ToyRunner, make_project, running
 
 
@@ -19,6 +20,13 @@ def project(tmp_path: Path) -> Project:
 def toy_runner(project: Project) -> Iterator[ToyRunner]:
     """Warm workers of the toy project."""
     with running(project) as runner:
+        yield runner
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldOnce]:
+    """The newest release against itself, for faults seeded into upstream's code on the new side."""
+    with OldOnce.of("verl-0.9.1", tmp_path_factory.mktemp("seeded")) as runner:
         yield runner
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.fault import Change, seed_fault
 from harness.probes import consistency_probe
 from harness.probes._models import choice
 from harness.probes.registry import find_probe, registered_probes
@@ -54,21 +55,8 @@ def faulty_read(run: Run, *, fault: str) -> Mapping[str, Any]:
     return faulty_check(run, fault=fault)
 
 
-def _around(place: str, faulty: Callable[..., Any]) -> Callable[[Run], None]:
-    """Replace the upstream function `module:name` or `module:Class.name` by what is given it first."""
-
-    def change(run: Run) -> None:
-        module, _, path = place.partition(":")
-        owner_path, _, name = path.rpartition(".")
-        owner = run.upstream(f"{module}:{owner_path}")
-        original = getattr(owner, name)
-
-        def replaced(*arguments: Any, **keywords: Any) -> Any:
-            return faulty(original, *arguments, **keywords)
-
-        setattr(owner, name, replaced)
-
-    return change
+def _around(place: str, faulty: Change) -> Callable[[Run], None]:
+    return lambda run: seed_fault(run, place, faulty, disguised=False)
 
 
 def _afterwards(change: Callable[[Any], object]) -> Callable[..., Any]:

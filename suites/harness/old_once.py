@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from harness.cases import Case
-from harness.compare import Side
-from harness.runner import Runner
+from harness.compare import Side, load_ledger
+from harness.runner import Runner, new_run_folder
+from harness.selection import Selection
 from harness.stacks import BuiltStack
 from harness.workers.protocol import Limits
 
@@ -25,6 +30,18 @@ class OldOnce(Runner):
         self._kept: dict[tuple[str, str], Side] = {}
         self._observe = self._observer.side
         self._observer.side = self._once
+
+    @classmethod
+    @contextmanager
+    def of(cls, stack: str, folder: Path, **how: Any) -> Iterator[Self]:
+        """The stack against itself, in a run below `folder`, without a ledger."""
+        sides = Selection(old=stack, new=stack).build(lambda _line: None)
+        ledger = load_ledger(folder / "none.toml")
+        runner = cls(new_run_folder(folder), sides, ledger, os.getpid(), Limits(seconds=600), **how)
+        try:
+            yield runner
+        finally:
+            runner.stop()
 
     def _once(self, name: str, stack: BuiltStack, case: Case, limits: Limits | None, *more: Any, **how: Any) -> Side:
         seeded = "fault" in case.probe.parameters  # the files of one that writes for another are used up

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.fault import Change, is_new, seed_fault
 from harness.probes import probe
 from harness.probes._models import choice
 from harness.probes.registry import find_probe
@@ -29,11 +30,6 @@ CASES: dict[str, Mapping[str, Any]] = {
 """A shipped probe → parameters of a case. Where its hooks come from the last one says for all."""
 
 PRELOAD = tuple(dict.fromkeys(name for shipped in CASES for name in find_probe(shipped).preload))
-
-STACK = "verl-0.9.1"
-
-Change = Callable[..., Any]
-"""What stands in the place of an upstream function: it gets that function and the arguments of the call."""
 
 _CREATE_PEFT = "megatron.bridge.peft.utils:create_peft"
 
@@ -63,17 +59,17 @@ def every_case(run: Run, *, fault: str = "none") -> Mapping[str, Any]:
         fault: name of one of `FAULTS`, or `none`.
     """
     seeded: Fault | None = choice("fault", fault, {"none": None} | {item.name: item for item in FAULTS})
-    if seeded and _is_new(run):
-        _seed(run, seeded.place, seeded.change)
+    if seeded and is_new(run):
+        seed_fault(run, seeded.place, seeded.change)
     return {shipped: find_probe(shipped).function(run, **given) for shipped, given in CASES.items()}
 
 
 @probe(returns=("refusal",), reads="adapter_checkpoint")
 def export_alone(run: Run, *, refused: bool = True) -> Mapping[str, Any]:
     """Whether a resume from an export alone is refused by name; the new side has lost the refusal if not `refused`."""
-    if not refused and _is_new(run):
+    if not refused and is_new(run):
         name = "MegatronCheckpointManager._raise_for_unsupported_peft_checkpoint_layout"
-        _seed(run, f"{_MANAGER}:{name}", _skipped)
+        seed_fault(run, f"{_MANAGER}:{name}", _skipped)
     return {"refusal": find_probe("adapter_resume").function(run, without="dist_ckpt")}
 
 
@@ -85,27 +81,10 @@ def each_field_changed(run: Run, *, peft: str) -> Mapping[str, Any]:
     changed = {}
     for name, value in made(run, peft=peft)["peft"]["fields"].items():
         run.upstream("megatron.bridge.peft.utils").create_peft = create
-        if _is_new(run):
-            _seed(run, _CREATE_PEFT, _with(name, _other(value)))
+        if is_new(run):
+            seed_fault(run, _CREATE_PEFT, _with(name, _other(value)))
         changed[name] = made(run, peft=peft)["peft"]["fields"]
     return {"changed": changed}
-
-
-def _seed(run: Run, place: str, change: Change) -> None:
-    module, _, path = place.partition(":")
-    owner_path, _, name = path.rpartition(".")
-    owner = run.upstream(f"{module}:{owner_path}")
-    original = getattr(owner, name)
-
-    def replaced(*arguments: Any, **keywords: Any) -> Any:
-        return change(original, *arguments, **keywords)
-
-    replaced.__module__, replaced.__qualname__ = original.__module__, original.__qualname__
-    setattr(owner, name, replaced)
-
-
-def _is_new(run: Run) -> bool:
-    return run.folder.parent.name == "new"
 
 
 def _with(name: str, value: Any) -> Change:

@@ -5,16 +5,15 @@ A case of each area runs with each fault; exactly the fault's own area must diff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.fault import Change, is_new, seed_fault
 from harness.probes import probe
 from harness.probes._models import choice
 from harness.probes.registry import find_probe
-
-STACK = "verl-0.9.1"
 
 AREAS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "sharded state dicts": ("checkpoint_state", {}),
@@ -26,9 +25,6 @@ AREAS: dict[str, tuple[str, Mapping[str, Any]]] = {
 """Area → a shipped probe, and parameters of a case."""
 
 PRELOAD = tuple(dict.fromkeys(name for shipped, _ in AREAS.values() for name in find_probe(shipped).preload))
-
-Change = Callable[..., Any]
-"""What stands in the place of an upstream function: it gets that function and the arguments of the call."""
 
 
 @dataclass(frozen=True)
@@ -59,33 +55,17 @@ def faulty_state(run: Run, *, area: str, fault: str = "none") -> Mapping[str, An
     """
     shipped, parameters = choice("area", area, AREAS)
     seeded: Fault | None = choice("fault", fault, {"none": None} | {item.name: item for item in FAULTS})
-    if seeded:
-        _seed(run, seeded.place, seeded.change)
+    if seeded and is_new(run):
+        seed_fault(run, seeded.place, seeded.change)
     return {"area": area, "seen": find_probe(shipped).function(run, **parameters)}
 
 
 @probe(returns=("restored", "kept"), reads="fsdp_checkpoint")
 def faulty_load(run: Run, *, skips: bool = True) -> Mapping[str, Any]:
     """`fsdp_load`, whose new side loads one key less if it `skips`, without a word."""
-    if skips:
-        _seed(run, f"{_CHECKPOINTING}:load_fsdp_dtensor_checkpoint", _one_kept)
+    if skips and is_new(run):
+        seed_fault(run, f"{_CHECKPOINTING}:load_fsdp_dtensor_checkpoint", _one_kept)
     return find_probe("fsdp_load").function(run)
-
-
-def _seed(run: Run, place: str, change: Change) -> None:
-    """On the new side, put `change` in the place of an upstream function. A run's folder is `<case>/<side>/scratch`."""
-    if run.folder.parent.name != "new":
-        return
-    module, _, path = place.partition(":")
-    owner_path, _, name = path.rpartition(".")
-    owner = run.upstream(f"{module}:{owner_path}")
-    original = getattr(owner, name)
-
-    def replaced(*arguments: Any, **keywords: Any) -> Any:
-        return change(original, *arguments, **keywords)
-
-    replaced.__module__, replaced.__qualname__ = original.__module__, original.__qualname__
-    setattr(owner, name, replaced)
 
 
 def _without_the_scheduler(original: Change, *arguments: Any, **keywords: Any) -> dict[str, Any]:

@@ -1,51 +1,38 @@
 """Every fault seeded into what upstream does with adapters turns the cases that it must red, and no others."""
 
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import peft_faults
 import pytest
 from old_once import OldOnce
-from peft_faults import CASES, FAULTS, STACK, Fault
+from peft_faults import CASES, FAULTS, Fault
 
 from harness.cases import make_case
-from harness.compare import Verdict, load_ledger
+from harness.compare import Verdict
 from harness.observe.globs import matches
-from harness.runner import Outcome, Runner, new_run_folder
-from harness.selection import Selection
+from harness.runner import Outcome
 
 FIELDS = {"lora": 14, "vlm_lora": 17, "canonical_lora": 12, "dora": 9}
 """Type → how many public fields its PEFT object has at least."""
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    sides = Selection(old=STACK, new=STACK).build(lambda _line: None)
-    folder = tmp_path_factory.mktemp("peft")
-    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid())
-    try:
-        yield runner
-    finally:
-        runner.stop()
-
-
-def run(runner: Runner, name: str, **parameters: object) -> Outcome:
-    return runner.run(make_case(f"{peft_faults.__file__}::{name}", parameters))
+def run(seeded: OldOnce, name: str, **parameters: object) -> Outcome:
+    return seeded.run(make_case(f"{peft_faults.__file__}::{name}", parameters))
 
 
 def cases_of(paths: Iterable[str]) -> set[str]:
     return {re.split("[./]", path)[0] for path in paths}
 
 
-def test_without_a_fault_both_sides_are_identical(runner: Runner) -> None:
-    outcome = run(runner, "every_case")
+def test_without_a_fault_both_sides_are_identical(seeded: OldOnce) -> None:
+    outcome = run(seeded, "every_case")
     assert outcome.judged.verdict is Verdict.IDENTICAL, outcome.message
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
-def test_a_fault_shows_where_it_must_and_nowhere_else(runner: Runner, fault: Fault) -> None:
-    outcome = run(runner, "every_case", fault=fault.name)
+def test_a_fault_shows_where_it_must_and_nowhere_else(seeded: OldOnce, fault: Fault) -> None:
+    outcome = run(seeded, "every_case", fault=fault.name)
     assert outcome.judged.verdict is Verdict.REGRESSION, outcome.message
     paths = [difference.path for difference in outcome.judged.undeclared]
     assert [glob for glob in fault.shows if not any(matches(glob, path) for path in paths)] == [], outcome.message
@@ -56,17 +43,17 @@ def test_every_case_has_a_fault_that_shows_in_it() -> None:
     assert cases_of(glob for fault in FAULTS for glob in fault.shows) == {*CASES, "provenance"}
 
 
-def test_a_refusal_that_is_gone_is_told(runner: Runner) -> None:
+def test_a_refusal_that_is_gone_is_told(seeded: OldOnce) -> None:
     named = "RuntimeError: Found exported HF PEFT adapter"
-    assert run(runner, "export_alone").judged.why.startswith(f"both raise {named}")
-    lost = run(runner, "export_alone", refused=False).judged
+    assert run(seeded, "export_alone").judged.why.startswith(f"both raise {named}")
+    lost = run(seeded, "export_alone", refused=False).judged
     assert lost.verdict is Verdict.BOTH_RAISE
     assert lost.why.startswith(f"old raises {named}")
 
 
 @pytest.mark.parametrize("peft", FIELDS)
-def test_every_field_of_a_peft_object_is_compared(runner: Runner, peft: str) -> None:
-    outcome = run(runner, "each_field_changed", peft=peft)
+def test_every_field_of_a_peft_object_is_compared(seeded: OldOnce, peft: str) -> None:
+    outcome = run(seeded, "each_field_changed", peft=peft)
     names = [*outcome.old.ranks[0].tree["changed"]]
     assert len(names) >= FIELDS[peft]
     assert sorted(found.path.partition("[")[0] for found in outcome.judged.undeclared) == sorted(

@@ -1,45 +1,30 @@
 """A fault in what upstream does with states and weights turns its own area red, and no other."""
 
-import os
-from collections.abc import Iterator
-
 import pytest
 import state_faults
 from old_once import OldOnce
-from state_faults import AREAS, FAULTS, STACK, Fault
+from state_faults import AREAS, FAULTS, Fault
 
 from harness.cases import make_case
-from harness.compare import Verdict, load_ledger
+from harness.compare import Verdict
 from harness.observe.globs import matches
-from harness.runner import Outcome, Runner, new_run_folder
-from harness.selection import Selection
+from harness.runner import Outcome
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    sides = Selection(old=STACK, new=STACK).build(lambda _line: None)
-    folder = tmp_path_factory.mktemp("states")
-    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid())
-    try:
-        yield runner
-    finally:
-        runner.stop()
-
-
-def run(runner: Runner, name: str, **parameters: object) -> Outcome:
-    return runner.run(make_case(f"{state_faults.__file__}::{name}", parameters))
+def run(seeded: OldOnce, name: str, **parameters: object) -> Outcome:
+    return seeded.run(make_case(f"{state_faults.__file__}::{name}", parameters))
 
 
 @pytest.mark.parametrize("area", AREAS)
-def test_without_a_fault_an_area_is_identical(runner: Runner, area: str) -> None:
-    outcome = run(runner, "faulty_state", area=area)
+def test_without_a_fault_an_area_is_identical(seeded: OldOnce, area: str) -> None:
+    outcome = run(seeded, "faulty_state", area=area)
     assert outcome.judged.verdict is Verdict.IDENTICAL, outcome.message
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 @pytest.mark.parametrize("area", AREAS)
-def test_a_fault_shows_in_its_own_area_alone(runner: Runner, fault: Fault, area: str) -> None:
-    outcome = run(runner, "faulty_state", area=area, fault=fault.name)
+def test_a_fault_shows_in_its_own_area_alone(seeded: OldOnce, fault: Fault, area: str) -> None:
+    outcome = run(seeded, "faulty_state", area=area, fault=fault.name)
     if area != fault.area:
         assert outcome.judged.verdict is Verdict.IDENTICAL, outcome.message
         return
@@ -54,8 +39,8 @@ def test_every_area_has_a_fault() -> None:
 
 
 @pytest.mark.parametrize(("skips", "verdict"), [(False, Verdict.IDENTICAL), (True, Verdict.REGRESSION)])
-def test_a_key_that_a_load_skips_is_named(runner: Runner, skips: bool, verdict: Verdict) -> None:
-    outcome = run(runner, "faulty_load", skips=skips)
+def test_a_key_that_a_load_skips_is_named(seeded: OldOnce, skips: bool, verdict: Verdict) -> None:
+    outcome = run(seeded, "faulty_load", skips=skips)
     assert outcome.judged.verdict is verdict, outcome.message
     assert skips == any(
         difference.path.startswith("kept") and "model.module.decoder.final_layernorm.weight" in difference.new

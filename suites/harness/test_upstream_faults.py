@@ -1,6 +1,5 @@
 """The whole chain, from upstream's code in a worker to the verdict: every fault seeded into that code is found."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,9 @@ from old_once import OldOnce
 from upstream_faults import FAULTS, Fault
 
 from harness.cases import make_case
-from harness.compare import Verdict, load_ledger
+from harness.compare import Verdict
 from harness.observe.globs import matches
-from harness.runner import Outcome, Runner, new_run_folder
-from harness.selection import Selection
+from harness.runner import Outcome, Runner
 
 Record = Callable[[str, Any], None]
 STACK = "verl-0.8.0"
@@ -33,14 +31,9 @@ class Chain:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
-    sides = Selection(old=STACK, new=STACK).build(lambda _line: None)
-    folder = tmp_path_factory.mktemp("upstream")
     both = frozenset(fault.name for fault in FAULTS if fault.both)
-    runner = OldOnce(new_run_folder(folder), sides, load_ledger(folder / "none.toml"), os.getpid(), both=both)
-    try:
+    with OldOnce.of(STACK, tmp_path_factory.mktemp("upstream"), both=both) as runner:
         yield Chain(runner)
-    finally:
-        runner.stop()
 
 
 @pytest.mark.parametrize(("probe", "layout", "parameters"), CLEAN)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from harness.observe import Run
+from harness.observe.fault import is_new, seed_fault
 from harness.probes import probe
 from harness.probes._models import choice
 from harness.probes.registry import find_probe
@@ -97,30 +99,13 @@ def faulty_config(
 
 def _apply(run: Run, name: str) -> None:
     fault: Fault | None = choice("fault", name, {"none": None} | {fault.name: fault for fault in FAULTS})
-    if fault and (fault.both or _is_new(run)):
+    if fault and (fault.both or is_new(run)):
         fault.change(run)
 
 
-def _is_new(run: Run) -> bool:
-    """Whether this rank is of the new side: a run's folder is `<case>/<side>/scratch`."""
-    return run.folder.parent.name == "new"
-
-
 def _around(place: str, faulty: Faulty) -> Callable[[Run], None]:
-    """Replace the upstream function `module:name` or `module:Class.name`."""
-
-    def change(run: Run) -> None:
-        module, _, path = place.partition(":")
-        owner_path, _, name = path.rpartition(".")
-        owner = run.upstream(f"{module}:{owner_path}")
-        original = getattr(owner, name)
-
-        def replaced(*arguments: Any, **keywords: Any) -> Any:
-            return faulty(run, original, *arguments, **keywords)
-
-        setattr(owner, name, replaced)
-
-    return change
+    """Replace an upstream function by one that gets the run first."""
+    return lambda run: seed_fault(run, place, partial(faulty, run), disguised=False)
 
 
 def _seeded(name: str, place: str, faulty: Faulty, *shows: str, **how: Any) -> Fault:
