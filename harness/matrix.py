@@ -1,4 +1,4 @@
-"""Cases on every combination of pins: which combinations run them, and how each differs from the first one.
+"""Cases on every combination of pins: which combinations run them, and how each differs from one that runs most.
 
 Nothing is kept here: what was observed before is read back (`harness.answers`), so an interrupted matrix goes on where
 it stopped when the same command is given again.
@@ -24,7 +24,7 @@ _DECIDES = "megatron-bridge"
 
 
 class Cell(StrEnum):
-    """What one case came to on one combination, next to the first one; best first."""
+    """What one case came to on one combination, next to the base; best first."""
 
     RUNS = "runs"
     SAME = "same"
@@ -80,7 +80,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Found:
-    """One case on one combination; `judged` is None where the first combination gave nothing to compare with."""
+    """One case on one combination; `judged` is None where there is nothing to compare it with."""
 
     cell: Cell
     side: Side
@@ -152,8 +152,13 @@ def observe(
     return Observed(combination, built, "", sides)
 
 
-def compared(case: Case, first: Observed, other: Observed, ledger: Ledger) -> Found:
-    """A case on one combination next to the first one; a check of one stack is judged by itself.
+def base_of(observed: Sequence[Observed]) -> Observed:
+    """What the others are compared with: the first combination on which the most cases run."""
+    return max(observed, key=lambda each: sum(_runs(side) for side in each.sides.values()))
+
+
+def compared(case: Case, base: Observed, other: Observed, ledger: Ledger) -> Found:
+    """A case on one combination next to the base; a check of one stack is judged by itself.
 
     Raises:
         ObservationError: tensors cannot be read.
@@ -165,10 +170,12 @@ def compared(case: Case, first: Observed, other: Observed, ledger: Ledger) -> Fo
         return Found(Cell.NOT_RUN, side, None)
     if case.probe.one_stack:
         judged = judge_stack(case.id, expected_side(side), side, ledger)
-    elif other is first or case.id not in first.sides:
-        return Found(Cell.RAISES if side.exception else Cell.RUNS, side, None)
+    elif side.exception:
+        return Found(Cell.RAISES, side, None)
+    elif other is base or case.id not in base.sides or not _runs(base.sides[case.id]):
+        return Found(Cell.RUNS, side, None)
     else:
-        judged = judge(case.id, first.sides[case.id], side, ledger)
+        judged = judge(case.id, base.sides[case.id], side, ledger)
     return Found(_cell(side, judged), side, judged)
 
 
@@ -182,6 +189,10 @@ def held(combination: Combination) -> str:
     named = {pin.distribution for pin in combination.pins}
     rest = [f"{name} {value_of(pin)}" for name, pin in combination.stack.pins.items() if name not in named]
     return f"{', '.join(rest)} (as {combination.holder})" if rest else f"nothing else (as {combination.holder})"
+
+
+def _runs(side: Side) -> bool:
+    return not (side.fault or side.unavailable or side.exception)
 
 
 def _cell(side: Side, judged: Judged) -> Cell:

@@ -17,11 +17,11 @@ from harness.cases import Case
 from harness.cli.options import SECONDS, Base, Clones, console, progress
 from harness.cli.origins import fitting_workers, named_case
 from harness.compare import Judged, Ledger, Verdict, load_ledger
-from harness.matrix import Axis, Combination, Found, Observed, combinations, compared, observe, parse_axis
+from harness.matrix import Axis, Combination, Found, Observed, base_of, combinations, compared, observe, parse_axis
 from harness.observer import Observer
 from harness.outcome import Outcome, case_record
 from harness.probes import ProbeError
-from harness.report.grid import Results, print_matrix
+from harness.report.grid import Results, print_matrix, print_reasons
 from harness.report.records import Records
 from harness.runner import new_run_folder
 from harness.selection import settings_with
@@ -34,7 +34,7 @@ CASES = (
 )
 """One case of each path through the stack."""
 
-_SVG_COLUMNS = 110
+_SVG_COLUMNS = 100
 _VALUES = "Pins to combine, e.g. 0.8.0,0.9.1; also git:SOURCE@REVISION and path:DIR."
 
 
@@ -67,7 +67,7 @@ def matrix(
     clone: Clones = None,
     seconds: Annotated[float, typer.Option(help="Time limit of a case.")] = SECONDS,
 ) -> None:
-    """Draw which pins work together: every combination runs the cases, and is compared with the first one.
+    """Draw which pins work together: every combination runs the cases, and is compared with the one that runs most.
 
     Pins that no option names follow Megatron-Bridge: they are those of the declared stack that has the combination's
     Bridge and most of its other pins, unless --stack names one. What cannot be built or run is shown as such. What was
@@ -92,12 +92,14 @@ def matrix(
     finally:
         observer.stop()  # first: it ends what the threads wait for
         threads.shutdown(cancel_futures=True)
-    results = _results(cases, observed, ledger)
-    _record(records, cases, observed, results)
-    print_matrix(observed, results, console)
+    against = base_of(observed)
+    results = _results(cases, observed, against, ledger)
+    _record(records, cases, observed, against, results)
+    print_matrix(observed, against, results, console)
+    print_reasons(observed, results, console)
     console.print(f"records: {records.file}", soft_wrap=True, style="dim")
     if svg is not None:
-        _draw(svg, observed, results)
+        _draw(svg, observed, against, results)
     made = sum(each.made for each in answers.values())
     console.print(f"{made} observations made, the others read back", style="dim")
 
@@ -130,16 +132,16 @@ def _cases(words: Sequence[str]) -> list[Case]:
     return list({case.id: case for case in found}.values())
 
 
-def _results(cases: Sequence[Case], observed: Sequence[Observed], ledger: Ledger) -> Results:
+def _results(cases: Sequence[Case], observed: Sequence[Observed], against: Observed, ledger: Ledger) -> Results:
     built = [each for each in observed if each.built is not None]
     return {
-        case.id: {each.combination.letter: compared(case, observed[0], each, ledger) for each in built}
-        for case in cases
+        case.id: {each.combination.letter: compared(case, against, each, ledger) for each in built} for case in cases
     }
 
 
-def _record(records: Records, cases: Sequence[Case], observed: Sequence[Observed], results: Results) -> None:
-    first = observed[0]
+def _record(
+    records: Records, cases: Sequence[Case], observed: Sequence[Observed], against: Observed, results: Results
+) -> None:
     records.write(
         "matrix",
         {"combinations": [_combination(each.combination, each.why) for each in observed], "cases": list(results)},
@@ -147,7 +149,7 @@ def _record(records: Records, cases: Sequence[Case], observed: Sequence[Observed
     for case in cases:
         for each in observed:
             if each.combination.letter in results[case.id]:
-                records.write("matrix_case", _case_of(case, first, each, results[case.id][each.combination.letter]))
+                records.write("matrix_case", _case_of(case, against, each, results[case.id][each.combination.letter]))
 
 
 def _combination(combination: Combination, why: str) -> dict[str, object]:
@@ -160,16 +162,16 @@ def _combination(combination: Combination, why: str) -> dict[str, object]:
     }
 
 
-def _case_of(case: Case, first: Observed, each: Observed, found: Found) -> dict[str, object]:
+def _case_of(case: Case, against: Observed, each: Observed, found: Found) -> dict[str, object]:
     judged = found.judged or Judged(Verdict.BROKEN if found.side.fault else Verdict.NOT_RUN, found.why)
-    sides = {"old": first.sides[case.id], "new": found.side} if case.id in first.sides else {"new": found.side}
+    sides = {"old": against.sides[case.id], "new": found.side} if case.id in against.sides else {"new": found.side}
     outcome = Outcome(case, judged, sides, found.side.seconds, stack=each.combination.letter)
     return {"area": case.probe.name, "cell": str(found.cell), **case_record(outcome)}
 
 
-def _draw(file: Path, observed: Sequence[Observed], results: Results) -> None:
+def _draw(file: Path, observed: Sequence[Observed], against: Observed, results: Results) -> None:
     drawn = Console(record=True, file=io.StringIO(), width=_SVG_COLUMNS, force_terminal=True, highlight=False)
-    print_matrix(observed, results, drawn)
+    print_matrix(observed, against, results, drawn)
     drawn.save_svg(str(file), title="parity matrix")
     console.print(f"drawn: {file}", soft_wrap=True, style="dim")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -29,24 +29,38 @@ _MARKS = {
 }
 _MEANINGS = {
     Cell.RUNS: "runs",
-    Cell.SAME: "as in {first}",
-    Cell.DECLARED: "differs from {first} as declared",
-    Cell.DIFFERS: "differs from {first}",
+    Cell.SAME: "as on {base}",
+    Cell.DECLARED: "differs from {base} as declared",
+    Cell.DIFFERS: "differs from {base}",
     Cell.RAISES: "raises",
     Cell.BROKEN: "broken",
     Cell.NOT_RUN: "not run",
 }
 _WORKS = (Cell.RUNS, Cell.SAME, Cell.DECLARED, Cell.DIFFERS)
+_TOLD = (Cell.DIFFERS, Cell.RAISES, Cell.BROKEN, Cell.NOT_RUN)
 
 
-def print_matrix(observed: Sequence[Observed], results: Results, console: Console) -> None:
-    """The grid of combinations, the table of cases, the legend, and what differs or fails, with its reason."""
+def print_matrix(observed: Sequence[Observed], base: Observed, results: Results, console: Console) -> None:
+    """The grid of combinations, the table of cases, and the legend."""
     console.print(_grid(observed, results))
     console.print()
     console.print(_table(observed, results))
-    console.print(_legend(observed, results))
-    for line in _reasons(observed, results):
-        console.print(line)
+    console.print(_legend(base, results))
+
+
+def print_reasons(observed: Sequence[Observed], results: Results, console: Console) -> None:
+    """For each combination its other pins, and why cases fail or differ on it; cases of one reason together."""
+    for found in observed:
+        letter, about = found.combination.letter, found.combination.label
+        console.print(Text.assemble((f"\n{letter}  {about}", "bold"), (f"  with {held(found.combination)}", "dim")))
+        if found.why:
+            console.print(Text(f"   cannot be built: {found.why}", "red"))
+        alike: dict[tuple[Cell, str], list[str]] = defaultdict(list)
+        for case, cells in results.items():
+            if letter in cells and cells[letter].cell in _TOLD:
+                alike[cells[letter].cell, cells[letter].why].append(case)
+        for (cell, why), cases in alike.items():
+            console.print(Text.assemble(("   ", ""), _MARKS[cell], f" {', '.join(cases)}: {why}"))
 
 
 def _grid(observed: Sequence[Observed], results: Results) -> Table:
@@ -57,8 +71,7 @@ def _grid(observed: Sequence[Observed], results: Results) -> Table:
     for pin in across:
         table.add_column(_short(pin), overflow="fold")
     for pins, members in groupby(observed, key=lambda found: found.combination.pins[:-1]):
-        name = Text("\n".join(_short(pin) for pin in pins), "bold")
-        table.add_row(name, *(_summary(found, results) for found in members))
+        table.add_row(Text("\n".join(map(_short, pins)), "bold"), *(_summary(found, results) for found in members))
     return table
 
 
@@ -73,13 +86,9 @@ def _summary(found: Observed, results: Results) -> Text:
     if found.built is None:
         return Text(f"{letter}  cannot be built", "bold red")
     counts = Counter(cells[letter].cell for cells in results.values())
-    runs = sum(counts[cell] for cell in _WORKS)
-    told = [
-        f"{runs} of {len(results)} run",
-        *(f"{counts[cell]} {cell}" for cell in (Cell.DIFFERS, Cell.DECLARED) if counts[cell]),
-    ]
+    runs, differ = sum(counts[cell] for cell in _WORKS), counts[Cell.DIFFERS]
     style = "green" if runs == len(results) else "yellow" if runs else "bold red"
-    return Text(f"{letter}  {', '.join(told)}", style)
+    return Text(f"{letter}  {runs}/{len(results)} run" + (f", {differ} ≠" if differ else ""), style)
 
 
 def _table(observed: Sequence[Observed], results: Results) -> Table:
@@ -88,34 +97,12 @@ def _table(observed: Sequence[Observed], results: Results) -> Table:
     for found in observed:
         table.add_column(found.combination.letter, justify="center")
     for case, cells in results.items():
-        marks = [
-            _MARKS[cells[letter].cell] if (letter := found.combination.letter) in cells else (" ", "")
-            for found in observed
-        ]
-        table.add_row(Text(case), *(Text(*mark) for mark in marks))
+        letters = [found.combination.letter for found in observed]
+        table.add_row(Text(case), *(Text(*_MARKS[cells[at].cell]) if at in cells else "" for at in letters))
     return table
 
 
-def _legend(observed: Sequence[Observed], results: Results) -> Text:
+def _legend(base: Observed, results: Results) -> Text:
     used = {found.cell for cells in results.values() for found in cells.values()}
-    first = observed[0].combination.letter
-    return Text(
-        "   ".join(f"{_MARKS[cell][0]} {_MEANINGS[cell].format(first=first)}" for cell in Cell if cell in used), "dim"
-    )
-
-
-def _reasons(observed: Sequence[Observed], results: Results) -> list[Text]:
-    """A paragraph for each combination: what else it pins, why it cannot be built, which cases stand out and why."""
-    lines = []
-    for found in observed:
-        letter = found.combination.letter
-        lines.append(
-            Text(f"\n{letter}  {found.combination.label}", "bold").append(f"  with {held(found.combination)}", "dim")
-        )
-        if found.why:
-            lines.append(Text(f"   cannot be built: {found.why}", "red"))
-        for case, cells in results.items():
-            if letter in cells and cells[letter].cell in (Cell.DIFFERS, Cell.RAISES, Cell.BROKEN, Cell.NOT_RUN):
-                mark, style = _MARKS[cells[letter].cell]
-                lines.append(Text(f"   {mark} ", style).append(f"{case}: {cells[letter].why}", "default"))
-    return lines
+    told = [f"{_MARKS[cell][0]} {_MEANINGS[cell]}" for cell in Cell if cell in used]
+    return Text("   ".join(told).format(base=base.combination.letter), "dim")
