@@ -119,6 +119,14 @@ def _without_key(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda answer: {key: value for key, value in answer.items() if key != name}
 
 
+def _one_of_two(original: Callable[..., Any], bridge: Any, config: Any, *arguments: Any) -> Any:
+    """The number of experts of a token is left at its default where the loss of balancing is not."""
+    answer, plain = original(bridge, config, *arguments), type(config)()
+    if getattr(config, "router_aux_loss_coef", None) != getattr(plain, "router_aux_loss_coef", None):
+        answer["moe_router_topk"] = plain.num_experts_per_tok
+    return answer
+
+
 def _clips_at_one(config: Any) -> Any:
     config.clip_grad = 1.0
     return config
@@ -201,6 +209,13 @@ FAULTS = (
         "LlamaForCausalLM.rms_norm_eps",
         _around(f"{_MODEL_BRIDGE}.hf_config_to_provider_kwargs", _answering(_without_key("layernorm_epsilon"))),
         {"fields": "plain"},
+    ),
+    Fault(
+        "an option of routing lost beside another",
+        "hf_round_trip",
+        "OlmoeForCausalLM.routing",
+        _around(f"{_MODEL_BRIDGE}.hf_config_to_provider_kwargs", _one_of_two),
+        {"fields": "routing"},
     ),
     Fault(
         "an optimizer setting overwritten",

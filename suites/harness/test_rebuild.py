@@ -22,7 +22,7 @@ NAMED = [Colour.RED, Colour, math.hypot, pytest.importorskip]
 @pytest.mark.parametrize(
     "value",
     [None, True, -0.0, 2**70, math.inf, "text", [1, [2.5, None]], (1, ("a",)), {"a": {"b": [1]}}, *NAMED],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_a_value_comes_back(value: Any) -> None:
     tree = encode(value).tree

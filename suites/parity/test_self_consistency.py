@@ -53,7 +53,7 @@ def test_import_order(consistency: Consistency) -> None:
     consistency("import_order")
 
 
-@pytest.mark.parametrize("fields", ["default", "plain", "rope", "tied", "layers"])
+@pytest.mark.parametrize("fields", ["default", "plain", "rope", "tied", "layers", "routing"])
 def test_hf_config_round_trip(consistency: Consistency, fields: str) -> None:
     consistency("hf_round_trip", fields=fields)
 

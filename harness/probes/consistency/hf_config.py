@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Set
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from harness.observe.codec import canonical_bytes, encode
@@ -67,6 +67,22 @@ _ROPE_KINDS: dict[str, dict[str, Any]] = {
 """Rotary embedding by `rope_type`, with every value it has away from its default."""
 
 
+_ROUTING = (
+    "aux_loss_alpha",
+    "moe_router_use_expert_bias",
+    "n_group",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "router_aux_loss_coef",
+    "scoring_func",
+    "seq_aux",
+    "topk_group",
+    "topk_method",
+    "use_expert_bias",
+)
+"""How configs call what decides which experts a token goes to, and with which weight."""
+
 _NOT_OF_THE_MODEL = (
     "max_seq_len",
     "model_type",
@@ -91,24 +107,25 @@ def hf_round_trip(run: Run, *, fields: str = "default") -> Mapping[str, Any]:
     Args:
         fields: which are changed: `default` (none: the round trip of the default config alone), `plain` (every number,
             flag and known name of the language model's config, one at a time), `rope` (every kind of rotary
-            embedding), `tied` (tied embeddings in the language model's config, in the whole one, in both), or `layers`
-            (patterns that differ from layer to layer: dense and expert layers, windows, layer types).
+            embedding), `tied` (tied embeddings in the language model's config, in the whole one, in both), `layers`
+            (patterns that differ from layer to layer: dense and expert layers, windows, layer types), or `routing`
+            (every option of routing to experts that arrives alone, all of them together).
 
     Returns:
         By architecture and change, under `expected` that it arrives and comes back, under `actual` the same or what
         became of it: `ignored`, `refused: …`, or the provider's fields that differ after the round trip (but for those
         that differ after that of the default config).
     """
-    make: Callable[[Architecture], Changes] = choice("fields", fields, _CHANGES)
+    outcomes_of: Callable[[Run, Architecture], dict[str, str]] = choice("fields", fields, _OUTCOMES)
     registered = _architectures.registered(run)
-    found = {name: _outcomes(run, known, make) for name, known in registered.items() if known is not None}
+    found = {name: outcomes_of(run, known) for name, known in registered.items() if known is not None}
     if fields == "default":
         found |= {name: {"(default)": _NO_CLASS} for name, known in registered.items() if known is None}
     actual = {name: outcomes for name, outcomes in found.items() if outcomes}
     return {"expected": {name: dict.fromkeys(outcomes, _FINE) for name, outcomes in actual.items()}, "actual": actual}
 
 
-def _outcomes(run: Run, known: Architecture, make: Callable[[Architecture], Changes]) -> dict[str, str]:
+def _outcomes(make: Callable[[Architecture], Changes], run: Run, known: Architecture) -> dict[str, str]:
     """By name of the change, what became of it; nothing of an architecture whose default config alone is refused."""
     default = _RoundTrip(run, known, known.config({}, {}))
     changes = list(make(known))
@@ -134,6 +151,41 @@ def _outcome(run: Run, known: Architecture, default: _RoundTrip, change: _Change
     if changed.provider == than.provider:
         return "ignored"
     return _told(changed.unlike_itself - than.unlike_itself)
+
+
+def _together(run: Run, known: Architecture) -> dict[str, str]:
+    """Options of routing that arrive alone, all at once: each does what it does alone, and nothing more is lost."""
+    changed = {name: another_value(name, known.text[name]) for name in _ROUTING if name in known.text}
+    default = _RoundTrip(run, known, known.config({}, {}))
+    alone = {
+        name: trip
+        for name, value in changed.items()
+        if value is not UNVARIED and (trip := _tried(run, known, {name: value})) is not None
+        if trip.refusal is None and trip.provider != default.provider
+    }
+    if not alone:
+        return {}
+    whole = _RoundTrip(run, known, known.config({name: changed[name] for name in alone}, {}))
+    if whole.refusal is not None:
+        return {"routing": whole.refusal}
+    moved = {field for trip in alone.values() for field in default.unlike(trip)}
+    otherwise = {
+        field
+        for field in moved
+        if all(field not in default.unlike(trip) or field in trip.unlike(whole) for trip in alone.values())
+    }
+    if otherwise:
+        return {"routing": f"arrives otherwise: {', '.join(sorted(otherwise))}"}
+    lost = frozenset[str]().union(*(trip.unlike_itself for trip in alone.values()))
+    return {"routing": _told(whole.unlike_itself - lost)}
+
+
+def _tried(run: Run, known: Architecture, fields: Mapping[str, Any]) -> _RoundTrip | None:
+    """A changed config; None where the config class refuses the value."""
+    try:
+        return _RoundTrip(run, known, known.config(fields, {}))
+    except Exception:  # noqa: BLE001 - what is refused alone is told by `plain`
+        return None
 
 
 class _RoundTrip:
@@ -163,11 +215,19 @@ class _RoundTrip:
             again = _described(self._bridged(self._known.made_of(exported))[1])
         except Exception as error:  # noqa: BLE001 - as above
             return frozenset({_refusal(error)})
-        return frozenset(name for name in {*self.provider, *again} if self.provider.get(name) != again.get(name))
+        return _unlike(self.provider, again)
+
+    def unlike(self, other: _RoundTrip) -> frozenset[str]:
+        """Fields in which another provider differs."""
+        return _unlike(self.provider, other.provider)
 
     def _bridged(self, config: Any) -> tuple[Any, Any]:
         bridge = self._run.upstream(_architectures.AUTO_BRIDGE).from_hf_config(config)
         return bridge, bridge.to_megatron_provider(load_weights=False)
+
+
+def _unlike(provider: Mapping[str, bytes], other: Mapping[str, bytes]) -> frozenset[str]:
+    return frozenset(name for name in {*provider, *other} if provider.get(name) != other.get(name))
 
 
 def _told(unlike: Set[str]) -> str:
@@ -277,10 +337,11 @@ def _other_layer_types(types: Any) -> list[str] | None:
     return list(reversed(types)) if types != list(reversed(types)) else [*types[1:], types[0]]
 
 
-_CHANGES: dict[str, Callable[[Architecture], Changes]] = {
-    "default": _default,
-    "plain": _plain,
-    "rope": _rope,
-    "tied": _tied,
-    "layers": _layers,
+_OUTCOMES: dict[str, Callable[[Run, Architecture], dict[str, str]]] = {
+    "default": partial(_outcomes, _default),
+    "plain": partial(_outcomes, _plain),
+    "rope": partial(_outcomes, _rope),
+    "tied": partial(_outcomes, _tied),
+    "layers": partial(_outcomes, _layers),
+    "routing": _together,
 }
