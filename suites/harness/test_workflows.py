@@ -90,6 +90,25 @@ def test_a_run_without_records_has_a_report_that_says_so(called: Path) -> None:
     assert (called.parent / "summary").read_text().startswith("No case ran: no pin moved")
 
 
+def test_every_run_has_a_report_and_a_long_one_stays_in_the_artifact(called: Path) -> None:
+    folder = called.parent
+    for name, size in (("one", 40), ("two", 70_000), ("three", 50)):
+        (folder / ".parity/runs" / name).mkdir(parents=True)
+        (folder / ".parity/runs" / name / "records.jsonl").write_text("x" * size)
+    parity = folder / ".nox/parity/bin/parity"
+    parity.parent.mkdir(parents=True)
+    parity.write_text('#!/usr/bin/env bash\necho "$4 of $2: $(cat "$2/records.jsonl")" >"$6"\n')
+    parity.chmod(0o755)
+    assert run("report.sh", "parity") == 0
+    assert sorted(file.name for file in (folder / "report").iterdir()) == [
+        *("one.html", "one.md", "report.md", "three.html", "three.md", "two.html", "two.md"),
+    ]
+    assert (folder / "summary").read_text() == (
+        f"md of .parity/runs/one: {'x' * 40}\nmd of .parity/runs/three: {'x' * 50}\n"
+        "Another run is in the artifact alone: two.md\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("changed", "label", "wanted"), [("pyproject.toml", "false", True), ("a", "true", True), ("a", "false", False)]
 )
