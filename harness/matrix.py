@@ -15,7 +15,8 @@ from enum import StrEnum
 
 from harness.answers import Answers
 from harness.cases import Case
-from harness.compare import Judged, Ledger, Side, Verdict, judge, judge_stack
+from harness.compare import Difference, Judged, Ledger, Side, Verdict, judge, judge_stack
+from harness.compare.circumstances import PROVENANCE
 from harness.runner import expected_side
 from harness.stacks import BuiltStack, Pin, Settings, Stack, StackError, StackUsageError, build, parse_override
 
@@ -28,6 +29,7 @@ class Cell(StrEnum):
 
     RUNS = "runs"
     SAME = "same"
+    SOURCES = "sources"
     DECLARED = "declared"
     DIFFERS = "differs"
     RAISES = "raises"
@@ -90,12 +92,11 @@ class Found:
     def why(self) -> str:
         """What a reader wants to know of it, in one line."""
         raised = self.side.exception
-        told = (
-            self.side.fault
-            or self.side.unavailable
-            or (raised and f"{raised.type.rpartition(':')[2]}: {raised.message}")
-        )
-        return (told or (self.judged.why if self.judged else "")).partition("\n")[0]
+        if self.judged is not None and self.judged.undeclared and not raised:
+            first, *others = sorted(self.judged.undeclared, key=_by_source)
+            return f"{first}" + (f" (+{len(others)} more)" if others else "")
+        told = self.side.fault or self.side.unavailable
+        return told or (f"{raised.type.rpartition(':')[2]}: {raised.message}".partition("\n")[0] if raised else "")
 
 
 def parse_axis(distribution: str, values: str) -> Axis:
@@ -191,6 +192,10 @@ def held(combination: Combination) -> str:
     return f"{', '.join(rest)} (as {combination.holder})" if rest else f"nothing else (as {combination.holder})"
 
 
+def _by_source(found: Difference) -> bool:
+    return found.path.startswith(PROVENANCE)
+
+
 def _runs(side: Side) -> bool:
     return not (side.fault or side.unavailable or side.exception)
 
@@ -200,9 +205,12 @@ def _cell(side: Side, judged: Judged) -> Cell:
         return Cell.RAISES
     if judged.verdict is Verdict.BROKEN:
         return Cell.BROKEN
-    if judged.undeclared:
+    # Where functions come from is told apart from what they give.
+    if not all(map(_by_source, judged.undeclared)):
         return Cell.DIFFERS
-    return Cell.DECLARED if judged.declared_by and judged.differences else Cell.SAME
+    if not all(map(_by_source, judged.differences)):
+        return Cell.DECLARED
+    return Cell.SOURCES if judged.undeclared else Cell.SAME
 
 
 def _fitting(pins: Iterable[Pin], settings: Settings) -> str:

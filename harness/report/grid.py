@@ -21,6 +21,7 @@ _LONGEST = 28
 _MARKS = {
     Cell.RUNS: ("✓", "green"),
     Cell.SAME: ("=", "green"),
+    Cell.SOURCES: ("~", "cyan"),
     Cell.DECLARED: ("d", "cyan"),
     Cell.DIFFERS: ("≠", "yellow"),
     Cell.RAISES: ("✗", "bold red"),
@@ -30,14 +31,15 @@ _MARKS = {
 _MEANINGS = {
     Cell.RUNS: "runs",
     Cell.SAME: "as on {base}",
+    Cell.SOURCES: "as on {base}, by other functions",
     Cell.DECLARED: "differs from {base} as declared",
     Cell.DIFFERS: "differs from {base}",
     Cell.RAISES: "raises",
     Cell.BROKEN: "broken",
     Cell.NOT_RUN: "not run",
 }
-_WORKS = (Cell.RUNS, Cell.SAME, Cell.DECLARED, Cell.DIFFERS)
-_TOLD = (Cell.DIFFERS, Cell.RAISES, Cell.BROKEN, Cell.NOT_RUN)
+_WORKS = (Cell.RUNS, Cell.SAME, Cell.SOURCES, Cell.DECLARED, Cell.DIFFERS)
+_TOLD = (Cell.SOURCES, Cell.DIFFERS, Cell.RAISES, Cell.BROKEN, Cell.NOT_RUN)
 
 
 def print_matrix(observed: Sequence[Observed], base: Observed, results: Results, console: Console) -> None:

@@ -1,13 +1,20 @@
 """`parity matrix`: every combination of pins, what runs on it, and how it differs from one that runs most."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stacks_support import git, write
 from toy_project import PYPROJECT, Project, make_project
 
-from harness.matrix import combinations, held, parse_axis
-from harness.stacks import StackUsageError, load_settings
+from harness.cases import make_case
+from harness.compare import Ledger, Side
+from harness.compare.ledger import Change, Transition
+from harness.matrix import Combination, Observed, base_of, combinations, compared, held, parse_axis
+from harness.observe import encode
+from harness.observe.exceptions import ObservedException
+from harness.observe.observation import Observation
+from harness.stacks import Stack, StackUsageError, load_settings
 
 STACKS = """
 [tool.parity]
@@ -61,6 +68,36 @@ def test_an_axis_is_made_of_pins() -> None:
     ):
         with pytest.raises(StackUsageError, match=told):
             parse_axis("verl", values)
+
+
+def seen(tree: Any, **more: Any) -> Observed:
+    """A combination on which the case saw a tree."""
+    hooks, raised = more.get("hooks", {}), more.get("raised")
+    side = Side("x", "x", {}, [Observation(encode(tree).tree, {}, raised, (), (), (), {}, hooks, 0.0)])
+    return Observed(Combination("A", (), Stack("x", {}), "x"), None, "", {"config_fields": side})
+
+
+def test_a_cell_says_how_a_combination_differs_from_the_one_that_runs_most() -> None:
+    boom = ObservedException("builtins:ValueError", "boom", "verl:build", False, "")
+    case = make_case("config_fields", {})
+    entry = Change(("config*",), "a", "1", "2", None, "known", "intended", "", False)
+    ledger = Ledger((Transition((({}, {}),), (entry,)),))
+    base = seen({"a": 1}, hooks={"build": "one:build"})
+    others = {
+        "runs": base,
+        "same": seen({"a": 1}, hooks={"build": "one:build"}),
+        "sources": seen({"a": 1}, hooks={"build": "two:build"}),
+        "differs": seen({"a": 3}, hooks={"build": "two:build"}),
+        "raises": seen(None, raised=boom),
+    }
+    assert base_of([others["raises"], base, others["same"]]) is base
+    found = {name: compared(case, base, other, Ledger()) for name, other in others.items()}
+    assert [one.cell for one in found.values()] == list(found)
+    assert found["sources"].why == "provenance.build: 'one:build' → 'two:build'"
+    assert found["differs"].why == "a: 1 → 3 (+1 more)"
+    assert found["raises"].why == "ValueError: boom"
+    assert compared(case, base, seen({"a": 2}, hooks={"build": "one:build"}), ledger).cell == "declared"
+    assert compared(case, others["raises"], base, ledger).cell == "runs"
 
 
 TOY = '[project]\nname = "toy"\nversion = "{version}"\n'
