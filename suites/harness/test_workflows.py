@@ -110,16 +110,23 @@ def test_every_run_has_a_report_and_a_long_one_stays_in_the_artifact(called: Pat
 
 
 @pytest.mark.parametrize(
-    ("changed", "label", "wanted"), [("pyproject.toml", "false", True), ("a", "true", True), ("a", "false", False)]
+    ("changed", "label", "wanted"),
+    [
+        ("pyproject.toml", "false", "pins=true\n"),
+        ("pyproject.toml", "true", "pins=true\neverything=true\n"),
+        ("harness/stacks/base.txt", "false", "everything=true\n"),
+        ("README.md", "true", "everything=true\n"),
+        ("README.md", "false", ""),
+    ],
 )
-def test_a_gpu_is_wanted_where_pins_moved_or_a_label_says_so(
-    called: Path, monkeypatch: pytest.MonkeyPatch, changed: str, label: str, wanted: bool
+def test_a_gpu_is_wanted_where_pins_or_the_base_moved_or_a_label_says_so(
+    called: Path, monkeypatch: pytest.MonkeyPatch, changed: str, label: str, wanted: str
 ) -> None:
     git(called.parent, "init", "--quiet")
-    commit(called.parent, {"pyproject.toml": "1", "a": "1"})
+    commit(called.parent, dict.fromkeys(("pyproject.toml", "harness/stacks/base.txt", "README.md"), "1"))
     commit(called.parent, {changed: "2"})
     step = (SCRIPTS / "workflows" / "gpu.yml").read_text().split("run: |\n", 1)[1].split("\n\n", 1)[0]
     monkeypatch.setenv("LABELLED", label)
     subprocess.run(["bash", "-euo", "pipefail", "-c", step], check=True, timeout=60)
     output = called.parent / "output"
-    assert (output.read_text() if output.exists() else "") == ("gpu=true\n" if wanted else "")
+    assert (output.read_text() if output.exists() else "") == wanted
