@@ -30,6 +30,18 @@ from harness.stacks.cache import build_once
 
 _FILE = "answer.json"
 _OUTPUT = 4000
+_PASSED = (
+    "answers.py",
+    "cases.py",
+    "devices.py",
+    "layouts.py",
+    "observer.py",
+    "observe",
+    "probes",
+    "stacks",
+    "workers",
+)
+"""What of this package makes an observation; what judges and reports it may change without making it again."""
 
 
 @dataclass(frozen=True)
@@ -69,21 +81,23 @@ class Answers:
         stack: BuiltStack,
         sample: int = 0,
         restored: Mapping[str, Encoded] | None = None,
+        watched: str | None = None,
         told: Callable[[str], None] = lambda _line: None,
     ) -> Side:
         """What the case gave on a stack. A fault of the harness is not kept.
 
         Args:
             sample: tells repeated runs on one stack apart.
-            restored: see `Request`.
+            restored: see `Request`; likewise `watched`.
         """
-        name = f"answer-{stack.key[:12]}-{sample}" + (f"-{_hash(restored)[:12]}" if restored else "")
-        folder = self._folder / _hash([self._about(stack), sample, restored])
+        asked = [restored, watched]
+        name = f"answer-{stack.key[:12]}-{sample}" + (f"-{_hash(asked)[:12]}" if restored or watched else "")
+        folder = self._folder / _hash([self._about(stack), sample, *asked])
         with self._busy[name]:
             found = _read(folder, name)
             if found is not None:
                 return found
-            side = self._observed(name, stack, restored)
+            side = self._observed(name, stack, restored, watched)
             self.made += 1
             if side.fault is None:
                 build_once(folder, lambda target: _keep(side, target), told)
@@ -93,14 +107,16 @@ class Answers:
         """Let the worker of a stack end, which takes about a gigabyte of memory."""
         self._observer.release(stack)
 
-    def _observed(self, name: str, stack: BuiltStack, restored: Mapping[str, Encoded] | None) -> Side:
+    def _observed(
+        self, name: str, stack: BuiltStack, restored: Mapping[str, Encoded] | None, watched: str | None
+    ) -> Side:
         def stack_of(who: str) -> BuiltStack:
             if self._writer is None or self.case.written_by == OWN:
                 return stack
             return self._writer(who)
 
         reads = self._observer.written(self.case, name, stack_of)
-        return self._observer.side(name, stack, self.case, reads=reads, restored=restored)
+        return self._observer.side(name, stack, self.case, reads=reads, restored=restored, watched=watched)
 
     def _about(self, stack: BuiltStack) -> list[Any]:
         lane = self._observer.lane
@@ -111,9 +127,11 @@ class Answers:
 
     @cached_property
     def _code(self) -> str:
-        """Hash of the harness's own code, and of the probe where it lies elsewhere."""
+        """Hash of the harness's own code that an answer passes through, and of the probe where it lies elsewhere."""
         package = Path(__file__).resolve().parent
-        files = sorted({*package.rglob("*.py"), self.case.probe.source.resolve()})
+        folders = (package / name for name in _PASSED)
+        own = {file for folder in folders for file in ([folder] if folder.is_file() else folder.rglob("*.py"))}
+        files = sorted({*own, self.case.probe.source.resolve()})
         return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

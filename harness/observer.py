@@ -65,6 +65,7 @@ class Observer:
         reads: Side | None = None,
         perturbed: int = 0,
         restored: Mapping[str, Encoded] | None = None,
+        watched: str | None = None,
     ) -> Side:
         """Run one side, or what writes the files of one.
 
@@ -72,7 +73,7 @@ class Observer:
             slug: of the case that reads the files, where this run writes them.
             reads: the run that wrote the files this one reads; if it left none, this side ends as that run did.
             perturbed: see `Run`.
-            restored: see `Request`.
+            restored: see `Request`; likewise `watched`.
         """
         folder = self._folder / "cases" / (slug or case.slug) / name
         layout = case.layout_of("new" if name.partition("-")[0] == "new" else "old")
@@ -85,6 +86,7 @@ class Observer:
             limits or self.limits,
             perturbed,
             restored=restored,
+            watched=watched,
         )
         if reads is not None:
             ended = _without_files(reads)

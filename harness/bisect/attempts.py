@@ -23,7 +23,7 @@ class Attempts:
 
     Attributes:
         stack: name of the stack that holds every other pin.
-        pins: overrides of that stack, as typed.
+        pins: overrides of that stack, as typed or parsed.
         base: see `harness.stacks.build`.
         told: called with a line of progress.
     """
@@ -31,7 +31,7 @@ class Attempts:
     answers: Answers
     settings: Settings
     stack: str
-    pins: tuple[str, ...] = ()
+    pins: tuple[str | Pin, ...] = ()
     base: str | None = None
     told: Callable[[str], None] = field(default=lambda _line: None)
 
@@ -44,7 +44,13 @@ class Attempts:
         """What the case gives on a candidate; what cannot be built is unavailable, with the reason."""
         return self.on(candidate.pins, sample)
 
-    def on(self, pins: Iterable[Pin], sample: int = 0, restored: Mapping[str, Encoded] | None = None) -> Side:
+    def on(
+        self,
+        pins: Iterable[Pin],
+        sample: int = 0,
+        restored: Mapping[str, Encoded] | None = None,
+        watched: str | None = None,
+    ) -> Side:
         """What the case gives with some pins in the place of the stack's own; arguments as `Answers.side`."""
         stack = self.settings.stack(self.stack, (*self.pins, *pins))
         try:
@@ -55,7 +61,7 @@ class Attempts:
             self._waited_for[built.key] += 1
             self._idle.pop(built.key, None)
         try:
-            return self.answers.side(built, sample, restored, self.told)
+            return self.answers.side(built, sample, restored, watched, self.told)
         finally:
             self._done(built)
 

@@ -14,16 +14,24 @@ from dataclasses import dataclass, field
 
 from harness.bisect.candidates import Candidate
 from harness.bisect.focus import Focus, NoDifferenceError, choose
-from harness.bisect.search import Answer, Found, Rates, Search, rounds_needed
+from harness.bisect.prior import Prior
+from harness.bisect.search import Answer, ContradictionError, Found, Rates, Search, rounds_needed
 from harness.compare import Judged, Ledger, Side, judge
 
 Attempt = Callable[[Candidate, int], Side]
 """Observes the case on a candidate; the number tells repeated attempts on one candidate apart."""
 
+Guess = Callable[[Sequence[Candidate], Focus], Prior | None]
+"""Where the culprit is likely; None if nothing says so."""
+
 _SURE = 2
 """Runs of each end where the first two agree (A/A)."""
 _CONFIRMING = 2
 """Further runs of the culprit and of what came before it: two runs of an end need not show that a case is flaky."""
+_RARE = 100
+"""Runs of each end where those do not tell them apart."""
+_FEW = 4
+"""Candidates of which none needs to be tried first."""
 _FLAKY = 20
 """Runs of each end where they do not: enough to tell 2 % from 50 %."""
 
@@ -77,6 +85,7 @@ class Bisection:
         wanted: glob of the difference to look for; None for the first one.
         workers: attempts at a time.
         confidence: when to stop, where the case is flaky.
+        guess: asked once both ends are verified; likely candidates are tried first.
         told: called with a line of progress.
     """
 
@@ -86,6 +95,7 @@ class Bisection:
     wanted: str | None = None
     workers: int = 1
     confidence: float = 0.97
+    guess: Guess = field(default=lambda _candidates, _focus: None)
     told: Callable[[str], None] = field(default=lambda _line: None)
 
     def run(self) -> Bisected:
@@ -100,16 +110,27 @@ class Bisection:
         self._rounds = 0
         with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="bisect") as threads:
             good, focus, rates = self._verified(threads)
-            found = self._search(threads, good, focus, rates)
-            if rates.certain and not self._confirmed(threads, good, focus, found):
+            prior = self.guess(self.candidates, focus) if len(self.candidates) > _FEW else None
+            if prior:
+                self.told(prior.told)
+            try:
+                found = self._search(threads, good, focus, rates, prior)
+                flaky = rates.certain and not self._confirmed(threads, good, focus, found)
+            except ContradictionError as error:
+                self.told(str(error))
+                flaky = True
+            if flaky:
                 rates = self._rates(threads, good, focus)
-                found = self._search(threads, good, focus, rates)
+                found = self._search(threads, good, focus, rates, prior)
         seconds = time.monotonic() - started
         return Bisected(self.candidates, found, focus, self._trials, self._rounds, rates, seconds)
 
-    def _search(self, threads: ThreadPoolExecutor, good: Side, focus: Focus, rates: Rates) -> Found:
+    def _search(
+        self, threads: ThreadPoolExecutor, good: Side, focus: Focus, rates: Rates, prior: Prior | None
+    ) -> Found:
         told = [(trial.index, trial.answer) for trial in self._trials if 0 < trial.index < len(self.candidates) - 1]
-        search = Search(len(self.candidates), rates, self.confidence, told)
+        weights = prior.weights if prior else None
+        search = Search(len(self.candidates), rates, self.confidence, told, weights)
         while asked := search.ask(self.workers):
             self._rounds += 1
             self.told(self._progress(search))
@@ -138,7 +159,10 @@ class Bisection:
         """The good end's observation, the difference to look for, and how often each end shows it."""
         self.told(f"verifying both ends, {_SURE} runs each")
         ends = {name: self._end(threads, name, range(_SURE)) for name in ("good", "bad")}
-        good = ends["good"][0]
+        if len(self._alike(ends["good"])) > 1:
+            self.told(f"the good end is not the same twice: {_FLAKY} runs of it")
+            ends["good"] += self._end(threads, "good", range(_SURE, _FLAKY))
+        good = max(self._alike(ends["good"]), key=len)[0]
         try:
             focus = self._focus(good, ends["bad"])
         except NoDifferenceError:
@@ -153,15 +177,29 @@ class Bisection:
 
     def _rates(self, threads: ThreadPoolExecutor, good: Side, focus: Focus) -> Rates:
         """How often each end shows the difference."""
-        self.told(f"the case is flaky: {_FLAKY} runs of each end")
-        ends = {name: self._end(threads, name, range(_FLAKY)) for name in ("good", "bad")}
-        failures = {name: self._failures(good, focus, sides) for name, sides in ends.items()}
-        if failures["bad"] <= failures["good"]:
-            raise EndsError(
-                f"the bad end shows {focus.difference.path} in {failures['bad']} of {_FLAKY} runs, the good end in "
-                f"{failures['good']}: nothing to search for"
-            )
-        return Rates.measured(_FLAKY, failures["good"], _FLAKY, failures["bad"])
+        failures = {"good": 0, "bad": 0}
+        for runs in (_FLAKY, _RARE):
+            self.told(f"the case is flaky: {runs} runs of each end")
+            ends = {name: self._end(threads, name, range(runs)) for name in failures}
+            failures = {name: self._failures(good, focus, sides) for name, sides in ends.items()}
+            if failures["bad"] > failures["good"]:
+                return Rates.measured(runs, failures["good"], runs, failures["bad"])
+        raise EndsError(
+            f"the bad end shows {focus.difference.path} in {failures['bad']} of {_RARE} runs, the good end in "
+            f"{failures['good']}: nothing to search for"
+        )
+
+    def _alike(self, sides: Sequence[Side]) -> list[list[Side]]:
+        """Runs of one end in groups that do not differ: what it mostly gives is what others are compared with."""
+        groups: list[list[Side]] = []
+        for side in sides:
+            for group in groups:
+                if not _differ(_compared(self.case, group[0], side)):
+                    group.append(side)
+                    break
+            else:
+                groups.append([side])
+        return groups
 
     def _focus(self, good: Side, bad: Sequence[Side]) -> Focus:
         """The difference to look for, in the first run of the bad end that has one."""
@@ -195,12 +233,17 @@ class Bisection:
         rounds = rounds_needed(left + 1, self.workers)
         spent = sum(trial.seconds for trial in trials) / len(trials) if trials else None
         estimate = f", about {rounds * spent:.0f} s" if spent is not None and search.rates.certain else ""
-        return f"{left} candidates left, about {rounds} rounds{estimate}"
+        between = f"{self.candidates[first].label} … {self.candidates[last].label}"
+        return f"{left} candidates left ({between}), about {rounds} rounds{estimate}"
 
 
 def _compared(case: str, good: Side, side: Side) -> Judged:
     """A side against the good end, with nothing declared."""
     return judge(case, good, side, Ledger())
+
+
+def _differ(judged: Judged) -> bool:
+    return any(item.old != item.new for item in judged.differences)
 
 
 def _numbered(asked: Sequence[int], trials: Sequence[Trial]) -> list[tuple[int, int]]:

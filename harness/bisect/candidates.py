@@ -74,14 +74,15 @@ def releases_between(
 def commits(distribution: str, clone: Path, good: str, bad: str, *, first_parent: bool = True) -> list[Candidate]:
     """The commits after `good` up to `bad`, preceded by where the two parted, oldest first.
 
+    Either end is a revision, or the number of a release: `0.5.1` stands for the tag `v0.5.1` or `core_v0.5.1`.
+
     Where `good` is an ancestor of `bad` the first candidate is `good` itself. Otherwise (two release branches) it is
     their merge base, which may turn out bad: then the change lies on the branch of `good`.
 
     Raises:
         StackUsageError: a revision that the clone does not have, or two without common history.
     """
-    repository = Repository(clone)
-    ends = [_commit(repository, revision, distribution) for revision in (good, bad)]
+    ends = [_commit(distribution, clone, text) for text in (good, bad)]
     base = git(clone, "merge-base", *ends).stdout.strip()
     if not base:
         raise StackUsageError(f"{distribution}: {good} and {bad} have no common history in {clone}.")
@@ -141,29 +142,17 @@ def changed_files(clone: Path, commit: str) -> list[str]:
     return [name for name in listed.split("\0") if name]
 
 
-def revision_of(distribution: str, clone: Path, text: str) -> str:
-    """A revision as the user wrote it, or the tag of a release: `0.5.1` is `v0.5.1` or `core_v0.5.1`.
-
-    Raises:
-        StackUsageError: the clone has neither.
-    """
-    repository = Repository(clone)
-    names = (text, f"v{text}", f"core_v{text}")
-    found = next((name for name in names if repository.commit(name)), None)
-    if found is None:
-        raise StackUsageError(f"{distribution}: no revision or release tag {text!r} in {clone}.")
-    return found
-
-
 def _candidate(distribution: str, clone: Path, commit: Commit) -> Candidate:
     pin = GitPin(distribution, str(clone), commit.hash)
     return Candidate(f"{distribution} {commit.hash[:12]}", (pin,), commit)
 
 
-def _commit(repository: Repository, revision: str, distribution: str) -> str:
-    found = repository.commit(revision)
+def _commit(distribution: str, clone: Path, text: str) -> str:
+    """The hash of a revision, or of a release's tag."""
+    repository = Repository(clone)
+    found = next(filter(None, map(repository.commit, (text, f"v{text}", f"core_v{text}"))), None)
     if found is None:
-        raise StackUsageError(f"{distribution}: no revision {revision!r} in {repository.path}.")
+        raise StackUsageError(f"{distribution}: no revision or release tag {text!r} in {clone}.")
     return found
 
 

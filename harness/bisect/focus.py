@@ -11,7 +11,7 @@ from harness.compare.trees import Difference
 from harness.observe.globs import matches
 
 _NO_ANSWER = (Verdict.BROKEN, Verdict.NOT_RUN)
-_EXCEPTION = "exception"
+_EXCEPTION, _UNAVAILABLE = "exception", "unavailable"
 
 
 class NoDifferenceError(ValueError):
@@ -36,6 +36,9 @@ class Focus:
         """What a candidate says, compared with the good end, and why."""
         if judged.verdict in _NO_ANSWER:
             return Answer.SKIP, judged.why
+        lacking = next((item for item in judged.differences if item.path == _UNAVAILABLE), None)
+        if lacking:
+            return Answer.SKIP, lacking.new
         found = next((item for item in judged.differences if item.path == self.difference.path), None)
         raised = next((item for item in judged.differences if item.path == _EXCEPTION and item.old != item.new), None)
         if raised and self.difference.path != _EXCEPTION:
@@ -66,4 +69,7 @@ def choose(judged: Judged, wanted: str | None = None) -> Focus:
 
 
 def _listed(differing: Sequence[Difference]) -> str:
+    raised = next((item for item in differing if item.path == _EXCEPTION), None)
+    if raised:
+        return f"; they differ in what they raise: {raised.old} → {raised.new}"
     return f"; they differ in {', '.join(item.path for item in differing[:5])}" if differing else ""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,10 @@ from numpy.typing import NDArray
 _SKIP_REACH = 4.0
 """How far from a candidate that can't run others are expected not to run either: what breaks a build is mended some
 commits later. The expectation falls by 1/e over this many candidates."""
+
+
+class ContradictionError(ValueError):
+    """Answers that a case which always fails alike cannot give."""
 
 
 class Answer(StrEnum):
@@ -89,20 +92,25 @@ class Search:
         rates: how the case fails.
         confidence: the probability at which the search ends.
         answers: what was told so far, in order.
+        prior: of each candidate to be the culprit, all above zero but the first one's, shape (length,); None: all
+            alike. It says where to ask first, never when to stop, so that a wrong one costs answers alone.
     """
 
     length: int
     rates: Rates = field(default_factory=Rates.steady)
     confidence: float = 0.97
     answers: list[tuple[int, Answer]] = field(default_factory=list)
+    prior: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if self.length < 2:
             raise ValueError("a search needs a good and a bad end")
+        if self.prior is not None and (self.prior.shape != (self.length,) or np.any(self.prior[1:] <= 0.0)):
+            raise ValueError("a prior is a probability above zero for each candidate after the first")
         self._skipped = np.zeros(self.length, dtype=bool)
         culprits = np.full(self.length - 1, 1.0 / (self.length - 1))
         self._joint = culprits[:, None] * self.rates.weight[None, :]
-        """Probability that candidate row + 1 is the culprit and the rates are those of the column."""
+        """Probability that candidate row + 1 is the culprit and the rates are those of the column; without prior."""
         told, self.answers = self.answers, []
         for index, answer in told:
             self.tell(index, answer)
@@ -115,13 +123,12 @@ class Search:
     @property
     def found(self) -> Found | None:
         """The end, once what is left can't be told apart any further or is certain enough."""
-        probabilities = self.probabilities
-        starts = np.flatnonzero(~self._skipped)
-        best = max(
-            (Found(int(a) + 1, int(b), float(probabilities[a + 1 : b + 1].sum())) for a, b in pairwise(starts)),
-            key=lambda found: found.confidence,
-        )
-        return best if best.confidence >= (1.0 if self.rates.certain else self.confidence) - 1e-9 else None
+        told = np.flatnonzero(~self._skipped)
+        between = np.diff(np.cumsum(self.probabilities)[told])
+        at = int(np.argmax(between))
+        if between[at] < (1.0 if self.rates.certain else self.confidence) - 1e-9:
+            return None
+        return Found(int(told[at]) + 1, int(told[at + 1]), 1.0 if self.rates.certain else float(between[at]))
 
     @property
     def remaining(self) -> tuple[int, int]:
@@ -144,7 +151,8 @@ class Search:
         """Take an answer into account.
 
         Raises:
-            ValueError: the answers contradict each other, which a case that is not flaky can't do.
+            ContradictionError: the answers contradict each other, which a case that is not flaky can't do.
+            ValueError: the candidate is an end.
         """
         if not 0 < index < self.length - 1:
             raise ValueError(f"candidate {index} is an end of the search, or beyond it")
@@ -156,21 +164,29 @@ class Search:
         joint = self._joint * (likelihood if answer is Answer.BAD else 1.0 - likelihood)
         total = joint.sum()
         if total <= 0.0:
-            raise ValueError(f"candidate {index} is {answer}, which contradicts earlier answers: the case is flaky")
+            raise ContradictionError(f"candidate {index} is {answer}, against earlier answers: the case is flaky")
         self._joint = joint / total
 
     def _is_bad(self, index: int) -> NDArray[np.bool_]:
         """For each possible culprit, whether candidate `index` would be at or after it."""
         return np.arange(1, self.length) <= index
 
+    def _expected(self) -> NDArray[np.float64]:
+        """The joint probability with the prior, which decides what is asked next."""
+        if self.prior is None:
+            return self._joint
+        weighted: NDArray[np.float64] = self._joint * self.prior[1:, None]
+        return weighted / weighted.sum()
+
     def _worth(self) -> NDArray[np.float64]:
         """Expected information of asking each candidate, in bits, less the expectation that it can't run."""
-        after = np.cumsum(self._joint, axis=0)[:-1]
-        rest = self._joint.sum(axis=0)[None, :] - after
+        joint = self._expected()
+        after = np.cumsum(joint, axis=0)[:-1]
+        rest = joint.sum(axis=0)[None, :] - after
         bad = (after * self.rates.after + rest * self.rates.before).sum(axis=1)
         told = _entropy(bad)
-        known_after = _weighted_entropy(self._joint, self.rates.after)
-        known_before = _weighted_entropy(self._joint, self.rates.before)
+        known_after = _weighted_entropy(joint, self.rates.after)
+        known_before = _weighted_entropy(joint, self.rates.before)
         noise = np.cumsum(known_after)[:-1] + (known_before.sum() - np.cumsum(known_before)[:-1])
         worth = np.concatenate([[0.0], np.maximum(told - noise, 0.0), [0.0]])
         return worth * (1.0 - self._expected_skip())
@@ -189,7 +205,7 @@ class Search:
         """Up to `count` candidates at even steps of probability, each moved to where asking is worth most."""
         worth = self._worth()
         usable = np.flatnonzero(worth > _LEAST_WORTH)
-        cumulated = np.cumsum(self.probabilities)
+        cumulated = np.concatenate([[0.0], np.cumsum(self._expected().sum(axis=1))])
         chosen: list[int] = []
         for target in np.arange(1, count + 1) / (count + 1):
             free = usable if not self.rates.certain else np.setdiff1d(usable, chosen)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from harness.bisect.bisection import Bisected, EndsError
-from harness.bisect.candidates import Candidate, Pair, bumps, commits, held, pair_candidate, pairs
+from harness.bisect.candidates import Candidate, Pair, bumps, commits, held, pair_candidate
 from harness.bisect.focus import NoDifferenceError
 from harness.bisect.search import rounds_needed
 
@@ -49,32 +50,69 @@ class Walk:
         return result
 
 
-def along(candidates: Sequence[Candidate], what: str, bisect: Bisect) -> Walk:
-    """One bisection."""
-    walk = Walk()
-    walk.add(what, bisect(candidates))
-    return walk
+class Route(Protocol):
+    """What lies between two ends."""
+
+    def walk(self, bisect: Bisect) -> Walk:
+        """Search it, in one bisection or several.
+
+        Raises:
+            EndsError: an end is not what it was said to be.
+            NoDifferenceError: the ends do not differ.
+        """
+
+    def told(self, workers: int) -> str:
+        """How long a search it is, in one line."""
 
 
-def along_pairs(bridge: Path, core: Path, good: str, bad: str, bisect: Bisect) -> Walk:
-    """The bumps of Megatron-Core in Bridge's history, then inside the guilty one.
+@dataclass(frozen=True)
+class Line:
+    """One distribution moves, along releases or commits."""
 
-    Raises:
-        StackUsageError: see `pairs`.
-        EndsError: an end is not what it was said to be.
-    """
-    walk = Walk()
-    every = pairs(bridge, good, bad)
-    heads = bumps(every)
-    found = walk.add(f"{len(heads) - 1} bumps of Megatron-Core", bisect(_together(heads, bridge, core))).found
-    inside = every[every.index(heads[found.first - 1]) : every.index(heads[found.last]) + 1]
-    if len(inside) > 2:
-        step = walk.add(f"{len(inside) - 1} commits of Megatron-Bridge", bisect(_together(inside, bridge, core)))
-        inside = inside[step.found.first - 1 : step.found.last + 1]
-    before, after = inside[0], inside[-1]
-    if before.core == after.core:
+    axis: str
+    candidates: Sequence[Candidate]
+
+    def walk(self, bisect: Bisect) -> Walk:
+        """One bisection; see `Route`."""
+        walk = Walk()
+        walk.add(f"{len(self.candidates) - 1} candidates of {self.axis}", bisect(self.candidates))
         return walk
-    return _split(walk, before, after, bridge, core, bisect)
+
+    def told(self, workers: int) -> str:
+        """See `Route`."""
+        return f"{len(self.candidates) - 1} candidates, {_rounds(len(self.candidates), workers)}"
+
+
+@dataclass(frozen=True)
+class PairLine:
+    """Megatron-Bridge moves together with the Megatron-Core commits that it records."""
+
+    pairs: Sequence[Pair]
+    bridge: Path
+    core: Path
+
+    def walk(self, bisect: Bisect) -> Walk:
+        """The bumps of Megatron-Core, then the commits up to the guilty one, then the bump split; see `Route`."""
+        walk = Walk()
+        heads = bumps(self.pairs)
+        found = walk.add(f"{len(heads) - 1} bumps of Megatron-Core", bisect(self._together(heads))).found
+        inside = self.pairs[self.pairs.index(heads[found.first - 1]) : self.pairs.index(heads[found.last]) + 1]
+        if len(inside) > 2:
+            step = walk.add(f"{len(inside) - 1} commits of Megatron-Bridge", bisect(self._together(inside)))
+            inside = inside[step.found.first - 1 : step.found.last + 1]
+        before, after = inside[0], inside[-1]
+        return walk if before.core == after.core else _split(walk, before, after, self.bridge, self.core, bisect)
+
+    def told(self, workers: int) -> str:
+        """See `Route`."""
+        steps = len(bumps(self.pairs))
+        return (
+            f"{len(self.pairs) - 1} candidates, pairs with the Megatron-Core commits they record; "
+            f"{steps - 1} bumps first, {_rounds(steps, workers)}, then inside one"
+        )
+
+    def _together(self, found: Sequence[Pair]) -> list[Candidate]:
+        return [pair_candidate(pair, self.bridge, self.core) for pair in found]
 
 
 def _split(walk: Walk, before: Pair, after: Pair, bridge: Path, core: Path, bisect: Bisect) -> Walk:
@@ -102,10 +140,6 @@ def _about(candidate: Candidate, core: Candidate) -> Candidate:
     return Candidate(f"{core.label} (held: {candidate.pins[0].requested})", candidate.pins, core.commit)
 
 
-def _together(found: Sequence[Pair], bridge: Path, core: Path) -> list[Candidate]:
-    return [pair_candidate(pair, bridge, core) for pair in found]
-
-
-def dry_run(candidates: int, workers: int) -> str:
+def _rounds(candidates: int, workers: int) -> str:
     """How many rounds a steady search of so many candidates takes."""
-    return f"{candidates - 1} candidates, about {rounds_needed(candidates, workers)} rounds of {workers}"
+    return f"about {rounds_needed(candidates, workers)} rounds of {workers}"

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from harness.bisect.bisection import EndsError
 from harness.bisect.focus import NoDifferenceError
-from harness.cases import OWN, make_case, make_check
+from harness.cases import make_case, make_check
 from harness.cli import matrix, origins
 from harness.cli.options import (
     ENVIRONMENT,
@@ -29,28 +29,25 @@ from harness.cli.options import (
     Clones,
     GoldenOnly,
     Gpus,
+    HowItRuns,
     Lane,
     Names,
-    New,
-    NewPins,
     Nondeterministic,
-    Old,
-    OldPins,
-    Pins,
+    Parameters,
     RunFolder,
     RunOld,
-    WrittenBy,
-    WrittenLayout,
+    WhichSides,
     console,
     errors,
     progress,
     typed_parameters,
+    with_groups,
 )
 from harness.compare import LedgerError, Verdict, load_ledger
 from harness.doctor import examine
 from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import Golden, GoldenError
-from harness.layouts import LAYOUTS, UnknownLayoutError
+from harness.layouts import UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import (
     Records,
@@ -112,30 +109,21 @@ def probes(name: Annotated[str | None, typer.Argument(help="Show one probe in fu
 
 
 @app.command()
+@with_groups
 def compare(
     probe: Annotated[str, typer.Argument(help="A probe's name, or FILE.py::NAME.")],
-    parameters: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The probe's parameters.")
-    ] = None,
-    layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
+    parameters: Parameters = None,
+    *,
+    how: HowItRuns,
     old_layout: Annotated[str | None, typer.Option(help="Layout of the old side, where it is another.")] = None,
     new_layout: Annotated[str | None, typer.Option(help="Layout of the new side, where it is another.")] = None,
-    written_by: WrittenBy = OWN,
-    written_layout: WrittenLayout = None,
-    old: Old = None,
-    new: New = None,
-    pin: Pins = None,
-    old_pin: OldPins = None,
-    new_pin: NewPins = None,
-    base: Base = None,
-    clone: Clones = None,
+    sides: WhichSides,
     bundle: Bundle = None,
     lane: Lane = "cpu",
     gpus: Gpus = None,
     nondeterministic: Nondeterministic = False,
     golden_only: GoldenOnly = False,
     changed_pins: ChangedPins = None,
-    seconds: Annotated[float, typer.Option(help="Time limit of the case on one side.")] = Limits().seconds,
 ) -> None:
     """Run one case on both sides, or on the new one against a golden, and print its verdict and differences.
 
@@ -147,16 +135,14 @@ def compare(
         probe,
         typed_parameters(parameters or []),
         lane,
-        new_layout or layout,
-        old_layout or layout,
-        written_by=written_by,
-        written_layout=written_layout,
+        new_layout or how.layout,
+        old_layout or how.layout,
+        written_by=how.written_by,
+        written_layout=how.written_layout,
     )
     chosen = choose_lane(lane, gpus, deterministic=not nondeterministic)
-    selection = Selection(
-        old, new, pin or (), old_pin or (), new_pin or (), base, clone or (), bundle, golden_only, changed_pins, chosen
-    )
-    runner = _runner(selection, seconds, chosen)
+    selection = sides.selection(bundle=bundle, golden_only=golden_only, changed_pins=changed_pins, lane=chosen)
+    runner = _runner(selection, how.seconds, chosen)
     try:
         runner.start(asdict(selection), ["compare"])
         runner.preload((case.probe.reference,), progress)
@@ -183,19 +169,16 @@ def changed(
 
 
 @app.command()
+@with_groups
 def check_stack(
     name: Annotated[str, typer.Argument(help="A stack, see `parity stacks list`.")],
     probe: Annotated[str | None, typer.Argument(help="One check alone: its name, or FILE.py::NAME.")] = None,
-    parameters: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The check's parameters.")
-    ] = None,
-    layout: Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")] = "single",
-    written_by: WrittenBy = OWN,
-    written_layout: WrittenLayout = None,
+    parameters: Parameters = None,
+    *,
+    how: HowItRuns,
     pin: Annotated[list[str] | None, typer.Option("--pin", help="Override a pin of the stack.")] = None,
     base: Base = None,
     clone: Clones = None,
-    seconds: Annotated[float, typer.Option(help="Time limit of a case.")] = Limits().seconds,
 ) -> None:
     """Check one stack against itself: everything in suites/parity that is marked self_consistency, or one check.
 
@@ -203,9 +186,9 @@ def check_stack(
     """
     selection = Selection(old=name, new=name, pins=pin or (), base=base, clones=clone or ())
     if probe is None:
-        raise typer.Exit(_self_consistency_suite(selection, seconds))
-    case = make_check(probe, typed_parameters(parameters or []), layout, written_by, written_layout)
-    runner = _runner(selection, seconds)
+        raise typer.Exit(_self_consistency_suite(selection, how.seconds))
+    case = make_check(probe, typed_parameters(parameters or []), how.layout, how.written_by, how.written_layout)
+    runner = _runner(selection, how.seconds)
     try:
         outcome = runner.check(case, "new")
     finally:

@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.answers import Answers
 from harness.cases import Case
 from harness.cli.options import SECONDS, Base, Clones, console, progress
-from harness.cli.origins import fitting_workers, named_case
+from harness.cli.searches import fitting_workers, named_case
 from harness.compare import Judged, Ledger, Verdict, load_ledger
 from harness.matrix import Axis, Combination, Found, Observed, base_of, combinations, compared, observe, parse_axis
 from harness.observer import Observer
@@ -128,7 +128,7 @@ def _cases(words: Sequence[str]) -> list[Case]:
             groups[-1].append(word)
         else:
             groups.append([word])
-    found = [named_case(name, parameters, "single", "own", None) for name, *parameters in groups]
+    found = [named_case(name, parameters) for name, *parameters in groups]
     return list({case.id: case for case in found}.values())
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 
+from harness.cases import OWN
+from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
+from harness.selection import Selection
 from harness.workers.protocol import Limits
 
 console = Console(highlight=False, emoji=False)
@@ -18,8 +25,8 @@ errors = Console(stderr=True, highlight=False, emoji=False)
 USAGE, ENVIRONMENT = 2, 3
 SECONDS = Limits().seconds
 
-Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of [tool.parity]).")]
-New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of [tool.parity]).")]
+Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of tool.parity).")]
+New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of tool.parity).")]
 RunOld = Annotated[str | None, typer.Option("--old", help="Stack of the old side (default: the run's).")]
 Pins = Annotated[
     list[str] | None,
@@ -33,6 +40,9 @@ Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in
 Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a local clone for git pins of NAME.")]
 WrittenBy = Annotated[str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")]
 WrittenLayout = Annotated[str | None, typer.Option(help="Layout in which they are written.")]
+Layout = Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")]
+Seconds = Annotated[float, typer.Option(help="Time limit of the case on one side.")]
+Parameters = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The probe's parameters.")]
 Bundle = Annotated[str | None, typer.Option(help="Take the stacks from this bundle, see `parity bundle`.")]
 Lane = Annotated[str, typer.Option(help="`cpu`, or `cuda`: NCCL on the GPUs of this host.")]
 Gpus = Annotated[str | None, typer.Option(metavar="IDS", help="Which GPUs, as nvidia-smi counts them (default: all).")]
@@ -49,6 +59,66 @@ ChangedPins = Annotated[
 ]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
+
+
+@dataclass(frozen=True)
+class HowItRuns:
+    """How a case runs: options of every command that takes one."""
+
+    layout: Layout = "single"
+    written_by: WrittenBy = OWN
+    written_layout: WrittenLayout = None
+    seconds: Seconds = SECONDS
+
+
+@dataclass(frozen=True)
+class WhichSides:
+    """Which two stacks are compared: options of every command that compares two."""
+
+    old: Old = None
+    new: New = None
+    pin: Pins = None
+    old_pin: OldPins = None
+    new_pin: NewPins = None
+    base: Base = None
+    clone: Clones = None
+
+    def selection(self, **more: Any) -> Selection:
+        """The sides these options choose; `more` are further fields of a `Selection`."""
+        pins = self.pin or (), self.old_pin or (), self.new_pin or ()
+        return Selection(self.old, self.new, *pins, self.base, self.clone or (), **more)
+
+
+def with_groups[R](command: Callable[..., R]) -> Callable[..., R]:
+    """Let a command take groups of options: a parameter whose type is a dataclass stands for the fields of that."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    given: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        given += _options_of(group) if group else [parameter.replace(annotation=hints[parameter.name])]
+
+    @functools.wraps(command)
+    def grouped(**options: Any) -> R:
+        made = {
+            name: group(**{field.name: options.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        return command(**options, **made)
+
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in given]
+    grouped.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    grouped.__annotations__ = {parameter.name: parameter.annotation for parameter in given}
+    return grouped
+
+
+def _options_of(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]
 
 
 def typed_parameters(words: list[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from harness.bisect.focus import Focus, choose
 from harness.compare import Judged, Ledger, Side, judge
 from harness.explain.fields import Cause, causing_fields, changed_fields
 from harness.explain.pins import Guilty, guilty_pins
+from harness.explain.sources import Sources, changed_sources
 from harness.observe.codec import Encoded
 from harness.stacks import Pin
 
@@ -21,7 +22,8 @@ class Explanation:
     Attributes:
         changed: pins that differ: distribution → (old, new), as typed.
         cause: None where no resolved config was kept, so that no field could be set back.
-        judged: the sides, compared with nothing declared; it has the first divergence.
+        judged: the old side before and after the guilty step, with nothing declared; it has the first divergence.
+        sources: where to read; None where a field is the cause.
     """
 
     focus: Focus
@@ -29,6 +31,7 @@ class Explanation:
     guilty: Guilty
     cause: Cause | None
     judged: Judged
+    sources: Sources | None = None
 
 
 def explain(
@@ -64,8 +67,17 @@ def explain(
         return attempts.on([new[name] for name in sorted(names)], restored=kept)
 
     guilty = guilty_pins(case, before, focus, list(changed), swapped, told)
-    cause = _cause(case, before, focus, attempts, [new[name] for name in sorted(guilty.pins)], told)
-    return Explanation(focus, changed, guilty, cause, judged)
+    pins = [new[name] for name in sorted(guilty.pins)]
+    cause = _cause(case, before, focus, attempts, pins, told)
+    stepped = attempts.on(pins, restored=kept)
+    judged = judge(case, before, stepped, Ledger())
+
+    def watching(module: str) -> tuple[Side, Side]:
+        told(f"source files entered within {module}")
+        return attempts.on((), watched=module), attempts.on(pins, watched=module)
+
+    sources = None if cause and cause.fields else changed_sources(judged, before, stepped, watching)
+    return Explanation(focus, changed, guilty, cause, judged, sources)
 
 
 def _cause(

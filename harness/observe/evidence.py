@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from harness.observe.globs import matches
 
-_TOOL = 4
-"""A `sys.monitoring` tool id that neither debuggers, coverage nor profilers claim (PEP 669)."""
+_TOOL, _FILES_TOOL = 4, 3
+"""`sys.monitoring` tool ids that neither debuggers, coverage nor profilers claim (PEP 669)."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,42 @@ class EntryMonitor:
         for name, endings in self._watched.get(code.co_qualname, ()):
             if code.co_filename.endswith(endings):
                 self._files.setdefault(name, code.co_filename)
+        return sys.monitoring.DISABLE
+
+
+class FileMonitor:
+    """Notices the source files whose functions are entered while it is on.
+
+    Attributes:
+        files: their paths, as code objects have them.
+    """
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self._depth = 0
+
+    def start(self) -> None:
+        """Notice from now on; calls may nest."""
+        self._depth += 1
+        if self._depth == 1:
+            sys.monitoring.use_tool_id(_FILES_TOOL, "parity source files")
+            sys.monitoring.register_callback(_FILES_TOOL, sys.monitoring.events.PY_START, self._started)
+            sys.monitoring.set_events(_FILES_TOOL, sys.monitoring.events.PY_START)
+
+    def stop(self) -> None:
+        """Undo one `start`."""
+        self._depth -= 1
+        if self._depth == 0:
+            sys.monitoring.set_events(_FILES_TOOL, sys.monitoring.events.NO_EVENTS)
+            sys.monitoring.free_tool_id(_FILES_TOOL)
+
+    def hashes(self, below: Path) -> dict[str, str]:
+        """Path, from the folder `below`, of those that lie in it → SHA-256."""
+        inside = sorted(path for path in map(Path, self.files) if path.is_relative_to(below))
+        return {str(path.relative_to(below)): hashlib.sha256(path.read_bytes()).hexdigest() for path in inside}
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        self.files.add(code.co_filename)
         return sys.monitoring.DISABLE
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from harness.layouts import Layout
 from harness.observe.codec import Encoded, EncodingError, encode
+from harness.observe.evidence import FileMonitor
 from harness.observe.placement import Placement
 from harness.observe.rebuild import CannotRebuildError, rebuild
 from harness.observe.trace import Step
@@ -113,6 +114,8 @@ class Run:
         trace: what passed each module in the order of execution, filled by a probe; it names where sides part.
         restored: fields of resolved configs, `config.field`, → what to set them to, encoded (see `resolve`).
         configs: the configs that were resolved, name → field → encoded value; kept where `restored` is not None.
+        watched: the module, as the trace calls it, whose source files are asked for; None: none.
+        sources: notices the files entered within calls of that module; a probe that traces turns it on and off.
         placement: tensor's path in the tree → what part of it this rank holds, filled by a probe whose cases may have
             another layout on each side; then every tensor needs one.
     """
@@ -133,6 +136,8 @@ class Run:
     placement: dict[str, Placement] = field(default_factory=dict)
     restored: Mapping[str, Encoded] | None = None
     configs: dict[str, dict[str, Encoded]] = field(default_factory=dict)
+    watched: str | None = None
+    sources: FileMonitor = field(default_factory=FileMonitor)
 
     @property
     def written(self) -> Path:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.observe.evidence import FileMonitor
 from harness.observe.run import Run
 from harness.observe.trace import Step, TracedTensor
 from harness.probes._weights import named_modules
@@ -25,6 +26,8 @@ def traced(run: Run, chunks: Sequence[Any]) -> Iterator[None]:
     recorder = _Recorder()
     for name, module in named_modules(chunks):
         recorder.watch_module(name, module)
+        if name == run.watched:
+            recorder.note_sources(module, run.sources)
     try:
         yield
     finally:
@@ -111,6 +114,11 @@ class _Recorder:
 
         self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(module.register_forward_hook(after, with_kwargs=True))
+
+    def note_sources(self, module: Any, sources: FileMonitor) -> None:
+        """Notice the source files entered within calls of a module, its backward's too where they lie in the same."""
+        self._handles.append(module.register_forward_pre_hook(lambda *_: sources.start()))
+        self._handles.append(module.register_forward_hook(lambda *_: sources.stop(), always_call=True))
 
     def remove_hooks(self) -> None:
         for handle in self._handles:

@@ -10,6 +10,7 @@ from harness.bisect.search import Answer
 from harness.bisect.walk import Walk
 
 _MOST_FILES = 10
+_MOST_NAMED = 3
 
 
 def bisected_markdown(case: str, walk: Walk, files: Sequence[str], command: str, environment: Mapping[str, str]) -> str:
@@ -28,6 +29,19 @@ def bisected_markdown(case: str, walk: Walk, files: Sequence[str], command: str,
     lines += ["", *(f"- {step.what}: {_how(step.result)}" for step in walk.steps)]
     lines += ["", "```", command, "```", "", ", ".join(f"{name} {value}" for name, value in environment.items())]
     return "\n".join(lines) + "\n"
+
+
+def culprit_line(walk: Walk, files: Sequence[str]) -> str:
+    """The culprit in one line: commit, subject, author, date, files; the range where some could not run."""
+    result = walk.result
+    first, last = result.culprits[0], result.culprits[-1]
+    sure = "" if result.found.confidence >= 1.0 else f", {result.found.confidence:.1%} sure"
+    if len(result.culprits) > 1:
+        return f"one of {len(result.culprits)} from {first.label} to {last.label}, the others could not run{sure}"
+    changed = f", changes {', '.join(files[:_MOST_NAMED])}" if files else ""
+    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+    note = f" ({walk.note})" if walk.note else ""
+    return f"{_line(last).removeprefix('- ')}{changed}{more}{sure}{note}"
 
 
 def _headline(result: Bisected) -> str:

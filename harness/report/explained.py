@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from harness.explain.explanation import Explanation
 from harness.explain.minimal import Shows
 from harness.explain.pins import Guilty
+from harness.explain.sources import Sources
 
 _MOST_FIELDS = 12
+_MOST_FILES = 4
 _LONGEST = 120
 
 
@@ -65,7 +67,17 @@ def _cause(found: Explanation) -> list[str]:
         "no config was resolved" if cause is None else f"none of {len(cause.changed)} changed config fields explains it"
     )
     parting = found.judged.divergence
-    return [f"{about}; {parting.why if parting and parting.why else 'no module was traced'}"]
+    return [f"{about}; {parting.why if parting and parting.why else 'no module was traced'}{_sources(found.sources)}"]
+
+
+def _sources(found: Sources | None) -> str:
+    """The files to read, few enough for a line."""
+    if found is None:
+        return ""
+    if not found.changed:
+        return f"; no source file of {found.where} changed"
+    more = f" and {len(found.changed) - _MOST_FILES} more" if len(found.changed) > _MOST_FILES else ""
+    return f"; changed of {found.where}: {', '.join(found.changed[:_MOST_FILES])}{more}"
 
 
 def _short(text: str) -> str:

@@ -102,6 +102,7 @@ class Request:
         devices: see `Run`.
         restored: fields of resolved configs, `config.field`, → what to set them to, encoded. The observation keeps the
             configs then. None: neither.
+        watched: see `Run`; the observation keeps the module's source files then.
     """
 
     probe: str
@@ -112,6 +113,7 @@ class Request:
     perturbed: int = 0
     devices: tuple[str, ...] = ()
     restored: Mapping[str, Any] | None = None
+    watched: str | None = None
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def _observe(
         perturbed=request.perturbed,
         devices=request.devices,
         restored=request.restored,
+        watched=request.watched,
     )
     before = set(sys.modules)
     names = [name for requirement in probe.evidence.enters for name in alternatives(requirement)]
@@ -121,6 +122,7 @@ def _observe(
             "python": sys.version.split()[0],
             **surroundings,
             **({"configs": run.configs} if request.restored is not None else {}),
+            **({"sources": run.sources.hashes(overlay)} if request.watched else {}),
             **lane_environment,
         },
         provenance=dict(run.provenance),

@@ -1,9 +1,8 @@
 """The search of a bisection: steady and flaky cases, candidates that can't run, several workers."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from harness.bisect.search import Answer, Rates, Search, rounds_needed
 
@@ -60,25 +59,51 @@ def test_the_culprit_amid_a_run_of_broken_candidates_is_a_range() -> None:
     assert (search.found.first, search.found.last) == (40, 60)
 
 
-def test_a_flaky_change_is_found_where_plain_bisection_fails() -> None:
-    random = np.random.default_rng(2)
-    before, after, ends = 0.02, 0.5, 20
-    right = plain = 0
+def prior(*likely: int) -> NDArray[np.float64]:
+    weights = np.full(LENGTH, 0.2 / (LENGTH - 1))
+    weights[list(likely)] += 0.8 / len(likely)
+    weights[0] = 0.0
+    return weights
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_likely_places_are_asked_first(workers: int) -> None:
+    search = Search(LENGTH, prior=prior(120, 313, 777))
+    rounds, _ = walk(search, 313, workers)
+    assert search.found is not None
+    assert (search.found.first, search.found.last) == (313, 313)
+    assert rounds <= 5 < rounds_needed(LENGTH, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_a_wrong_prior_costs_a_few_rounds_and_no_answer(workers: int) -> None:
+    random = np.random.default_rng(3)
+    for culprit in random.integers(1, LENGTH, 20):
+        search = Search(LENGTH, prior=prior(*random.integers(1, LENGTH, 3).tolist()))
+        rounds, _ = walk(search, int(culprit), workers)
+        assert search.found is not None
+        assert (search.found.first, search.found.last) == (culprit, culprit)
+        assert rounds <= rounds_needed(LENGTH, workers) + 4
+
+
+def test_a_wrong_prior_does_not_end_a_flaky_search_early() -> None:
+    random = np.random.default_rng(4)
+    right = 0
     for _ in range(20):
         culprit = int(random.integers(1, LENGTH))
-        failures = (int(random.binomial(ends, rate)) for rate in (before, after))
-        search = Search(LENGTH, Rates.measured(ends, next(failures), ends, next(failures)))
+        search = Search(LENGTH, Rates.measured(20, 0, 20, 10), prior=prior(*random.integers(1, LENGTH, 3).tolist()))
         while asked := search.ask():
             for index in asked:
-                failed = random.random() < (after if index >= culprit else before)
-                search.tell(index, Answer.BAD if failed else Answer.GOOD)
+                search.tell(index, Answer.BAD if index >= culprit and random.random() < 0.5 else Answer.GOOD)
         assert search.found is not None
         right += search.found.first <= culprit <= search.found.last
-        plain += _plain(
-            culprit, lambda index, culprit=culprit: random.random() < (after if index >= culprit else before)
-        )
-    assert right >= 19
-    assert plain < 5
+    assert right >= 18
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3), np.array([0.0, 0.5, 0.0, 0.5])])
+def test_a_prior_leaves_no_candidate_out(wrong: NDArray[np.float64]) -> None:
+    with pytest.raises(ValueError, match="above zero for each candidate"):
+        Search(4, prior=wrong)
 
 
 def test_answers_that_contradict_each_other_are_refused() -> None:
@@ -102,11 +127,3 @@ def test_told_answers_continue_a_search() -> None:
 def test_an_end_is_no_candidate(index: int) -> None:
     with pytest.raises(ValueError, match="end of the search"):
         Search(10).tell(index, Answer.BAD)
-
-
-def _plain(culprit: int, fails: Callable[[int], bool]) -> bool:
-    low, high = 0, LENGTH - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(middle) else (middle, high)
-    return high == culprit

@@ -1,5 +1,6 @@
 """`parity bisect`, `parity explain` and `parity check`, as a user types them, on repositories made for the test."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -7,6 +8,11 @@ import pytest
 from stacks_support import commit, git
 from toy_project import PROBES, Project, make_project
 
+CLONES = """
+[tool.parity.clones]
+toy = "{toy}"
+part = "{part}"
+"""
 PROJECT = """
 [tool.parity]
 old = "toy-old"
@@ -20,10 +26,6 @@ part = {{ git = "{part}", rev = "{part_first}" }}
 [tool.parity.stacks.toy-new.pins]
 toy = {{ git = "{toy}", rev = "main" }}
 part = {{ git = "{part}", rev = "main" }}
-
-[tool.parity.clones]
-toy = "{toy}"
-part = "{part}"
 """
 GOOD = """
 def build(size=1):
@@ -41,7 +43,27 @@ def size(run):
 @probe(enters=("toy:both",), returns=("total",))
 def both(run):
     \"\"\"What toy and part make together.\"\"\"
-    return {"total": run.upstream("toy:both")()}
+    config = run.upstream("toy:configured")()
+    run.resolve("config", config)
+    return {"total": run.upstream("toy:both")(config)}
+
+
+@probe(enters=("toy.layers:scaled",), tensors=("out",))
+def traced(run):
+    \"\"\"What two layers make of four numbers.\"\"\"
+    import numpy
+    from harness.observe.trace import Step, TracedTensor
+
+    value = numpy.arange(4.0)
+    for name in ("first", "second"):
+        if name == run.watched:
+            run.sources.start()
+        before, value = value, run.upstream(f"toy:{name}")(value)
+        if name == run.watched:
+            run.sources.stop()
+        seen = [TracedTensor("float64", each.shape, each.tobytes().hex()) for each in (before, value)]
+        run.trace.append(Step(name, "forward", (seen[0],), (seen[1],)))
+    return {"out": value}
 """
 METADATA = '[project]\nname = "{name}"\nversion = "1.0"\n'
 
@@ -57,11 +79,13 @@ def repository(folder: Path, name: str, texts: list[str]) -> tuple[Path, list[st
     return folder, hashes
 
 
-def project_of(tmp_path: Path, toy: list[str], part: list[str]) -> tuple[Project, Path, list[str]]:
+def project_of(
+    tmp_path: Path, toy: list[str], part: list[str], *, clones: bool = True
+) -> tuple[Project, Path, list[str]]:
     project = make_project(tmp_path / "project")
     clone, hashes = repository(tmp_path / "toy", "toy", toy)
     other, others = repository(tmp_path / "part", "part", part)
-    text = PROJECT.format(toy=clone, part=other, first=hashes[0], part_first=others[0])
+    text = (PROJECT + (CLONES if clones else "")).format(toy=clone, part=other, first=hashes[0], part_first=others[0])
     project.write("pyproject.toml", text)
     project.write("probes.py", PROBES + MORE_PROBES)
     return project, clone, hashes
@@ -202,39 +226,129 @@ def test_check_has_the_exit_status_of_git_bisect(
     assert done.returncode == status, done.stdout + done.stderr
 
 
+def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    words = ("bisect", "probes.py::size", *ends(hashes), "--workers", "1")
+    with subprocess.Popen(
+        project.command("-c", "from harness.cli import main; main()", *words),
+        cwd=project.folder,
+        env=project.environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        said = [next(line for line in running.stderr if "candidates left" in line) for _ in range(2)]
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert said[0] != said[1]
+    begun = len(project.records("worker_started"))
+    done = project.parity(*words)
+    assert f"bad from toy {hashes[8][:12]}" in done.stdout, done.stderr
+    assert begun >= 3
+    assert len(project.records("worker_started")) <= 5, "both ends and the first candidate were observed before"
+
+
 TOGETHER = """
 from part import VALUE
 
 
-class Engine:
-    pass
+class Config:
+    def __init__(self, changed):
+        self.wide = self.deep = 2 if changed else 1
+        self.plain = VALUE
 
 
-def both():
-    return 10 if VALUE == 2 and {own} == 2 else 1
+def configured():
+    return Config(VALUE == 2 and {own} == 2)
+
+
+def both(config):
+    return 10 if config.wide == 2 or config.deep == 2 else 1
 """
 
 
-def test_explain_names_the_two_pins_of_which_each_alone_is_harmless(tmp_path: Path) -> None:
+def commit_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("commit: ")]
+
+
+def test_explain_names_the_two_pins_and_the_two_fields_of_which_each_alone_is_harmless(tmp_path: Path) -> None:
     toy = [TOGETHER.format(own=1), TOGETHER.format(own=2)]
-    project, _, _ = project_of(tmp_path, toy, ["VALUE = 1\n", "VALUE = 2\n"])
+    project, _, hashes = project_of(tmp_path, toy, ["VALUE = 1\n", "VALUE = 2\n"])
     done = project.parity("explain", "probes.py::both")
     assert done.returncode == 0, done.stderr
-    assert "probes.py::both: total: 1 → 10" in done.stdout or "both: total: 1 → 10" in done.stdout
-    assert "comes with part" in done.stdout
-    assert "and toy" in done.stdout
-    assert "play no part" not in done.stdout
-    assert "plays no part" not in done.stdout
+    difference, pins, cause, *_ = done.stdout.splitlines()
+    assert "both: total: 1 → 10" in difference
+    assert pins.startswith("comes with part")
+    assert "and toy" in pins
+    assert "no part" not in pins
+    assert cause == "caused by config.deep 1 → 2, config.wide 1 → 2: set back, the sides agree"
+    commits = commit_lines(done.stdout)
+    assert [line.split()[1] for line in commits] == ["part", "toy"]
+    assert commits[1].startswith(f"commit: toy {hashes[1][:12]}: change (Ann, ")
+    assert all("--field deep --field wide" in line for line in commits)
 
 
-def test_explain_says_which_pin_plays_no_part(tmp_path: Path) -> None:
-    project, _, _ = project_of(tmp_path, [GOOD, BAD], ["VALUE = 1\n", "VALUE = 2\n"])
+def test_explain_says_which_pin_plays_no_part_and_goes_on_to_the_commit(tmp_path: Path) -> None:
+    project, _, hashes = project_of(tmp_path, [GOOD, GOOD, BAD, BAD], ["VALUE = 1\n", "VALUE = 2\n"])
     done = project.parity("explain", "probes.py::size")
     assert done.returncode == 0, done.stderr
     assert "comes with toy" in done.stdout
     assert "part plays no part" in done.stdout
     assert "put back on the new side, it is gone" in done.stdout
-    assert "::size --axis toy --good" in done.stdout
+    assert "no config was resolved; no module was traced; changed of what the probe must enter: toy/" in done.stdout
+    [line] = commit_lines(done.stdout)
+    assert line.startswith(f"commit: toy {hashes[2][:12]}: change (Ann, ")
+    assert "changes toy/__init__.py; found by parity bisect " in line
+    again = project.parity(*line.partition("found by parity ")[2].split())
+    assert f"bad from toy {hashes[2][:12]}" in again.stdout, again.stderr
+
+
+@pytest.mark.parametrize(("clones", "more"), [(True, ["--no-bisect"]), (False, [])])
+def test_without_a_clone_explain_ends_with_the_command(tmp_path: Path, clones: bool, more: list[str]) -> None:
+    project, clone, hashes = project_of(tmp_path, [GOOD, BAD], ["VALUE = 1\n"], clones=clones)
+    done = project.parity("explain", "probes.py::size", *more)
+    assert done.returncode == 0, done.stderr
+    [line] = commit_lines(done.stdout)
+    assert line.startswith("commit: parity bisect ")
+    assert f"--axis toy --good {hashes[0]} --bad main --stack toy-old --path config.size" in line
+    assert line.endswith("" if clones else " --clone toy=PATH")
+    found = project.parity(*line.removeprefix("commit: parity ").replace("toy=PATH", f"toy={clone}").split())
+    assert f"bad from toy {hashes[1][:12]}" in found.stdout, found.stderr
+
+
+LAYERS = """
+from toy.layers import scaled
+
+
+def first(value):
+    return value + 1
+
+
+def second(value):
+    return scaled(value)
+"""
+
+
+def test_where_no_field_explains_it_the_first_module_and_its_changed_files_are_named(tmp_path: Path) -> None:
+    project, _, _ = project_of(tmp_path, [GOOD], ["VALUE = 1\n"], clones=False)
+    for side, factor in (("old", 2), ("new", 3)):
+        project.write(f"{side}/toy/__init__.py", LAYERS)
+        project.write(f"{side}/toy/same.py", "SCALE = 1\n")
+        project.write(
+            f"{side}/toy/layers.py",
+            f"from toy.same import SCALE\n\n\ndef scaled(value):\n    return value * {factor} * SCALE\n",
+        )
+        project.write(f"{side}/pyproject.toml", METADATA.format(name="toy"))
+    done = project.parity("explain", "probes.py::traced", "--old-pin", "toy=path:old", "--new-pin", "toy=path:new")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "no config was resolved; first diverges in second (forward); changed of second: toy/layers.py"
+        in done.stdout.splitlines()
+    )
+    [line] = commit_lines(done.stdout)
+    assert line.startswith("commit: none to look for, toy=path:")
 
 
 def test_a_case_id_of_an_earlier_run_is_enough(history: tuple[Project, Path, list[str]]) -> None:
