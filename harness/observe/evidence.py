@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +32,45 @@ class Entered:
     sha256: str
 
 
-class EntryMonitor:
-    """Context manager that notices the first entry into each of the named functions.
+class FirstEntries(ABC):
+    """Context manager that is told of the first entry into each function; from then on the function runs untouched.
+
+    Args:
+        tool: a free `sys.monitoring` tool id.
+    """
+
+    def __init__(self, tool: int = _TOOL) -> None:
+        self._tool = tool
+
+    def __enter__(self) -> Self:
+        sys.monitoring.use_tool_id(self._tool, type(self).__qualname__)
+        sys.monitoring.restart_events()
+        sys.monitoring.register_callback(self._tool, sys.monitoring.events.PY_START, self._started)
+        sys.monitoring.set_events(self._tool, sys.monitoring.events.PY_START)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.monitoring.set_events(self._tool, sys.monitoring.events.NO_EVENTS)
+        sys.monitoring.free_tool_id(self._tool)
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        self.note(code)
+        return sys.monitoring.DISABLE
+
+    @abstractmethod
+    def note(self, code: CodeType) -> None:
+        """Take note of a function that was entered, by its code."""
+
+
+class EntryMonitor(FirstEntries):
+    """Notices the first entry into each of the named functions.
 
     A name is `package.module:qualified.name`; it is met by the code object of that qualified name in a file whose path
-    ends like the module. Code that is not watched pays for one call and is then left alone.
+    ends like the module.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
         self._watched: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for name in names:
             module, _, qualified = name.partition(":")
@@ -54,22 +86,11 @@ class EntryMonitor:
             for name, file in self._files.items()
         ]
 
-    def __enter__(self) -> Self:
-        sys.monitoring.use_tool_id(_TOOL, "parity evidence")
-        sys.monitoring.restart_events()
-        sys.monitoring.register_callback(_TOOL, sys.monitoring.events.PY_START, self._started)
-        sys.monitoring.set_events(_TOOL, sys.monitoring.events.PY_START)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.monitoring.set_events(_TOOL, sys.monitoring.events.NO_EVENTS)
-        sys.monitoring.free_tool_id(_TOOL)
-
-    def _started(self, code: CodeType, _offset: int) -> object:
+    def note(self, code: CodeType) -> None:
+        """Keep the file of a watched function."""
         for name, endings in self._watched.get(code.co_qualname, ()):
             if code.co_filename.endswith(endings):
                 self._files.setdefault(name, code.co_filename)
-        return sys.monitoring.DISABLE
 
 
 class FileMonitor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from harness.observe.evidence import FirstEntries
 from harness.observe.run import Run, Unavailable
 from harness.probes import _checkpoint, _engine, _peft, _wrap
 from harness.probes._models import choice
@@ -144,28 +144,18 @@ def _is_there(module: str) -> bool:
         return False
 
 
-class _Entered:
-    """Context manager that notes which functions of verl and Megatron-Bridge are entered."""
+class _Entered(FirstEntries):
+    """Notes which functions of verl and Megatron-Bridge are entered."""
 
     def __init__(self, run: Run) -> None:
+        super().__init__(_TOOL)
         verl, bridge = (Path(run.upstream(name).__path__[0]) for name in ("verl", "megatron.bridge"))
         self._folders = (f"{verl}/", f"{bridge}/")
         self._root = verl.parent
         self.functions: set[str] = set()
 
-    def __enter__(self) -> _Entered:
-        sys.monitoring.use_tool_id(_TOOL, "parity path")
-        sys.monitoring.restart_events()
-        sys.monitoring.register_callback(_TOOL, sys.monitoring.events.PY_START, self._started)
-        sys.monitoring.set_events(_TOOL, sys.monitoring.events.PY_START)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.monitoring.set_events(_TOOL, sys.monitoring.events.NO_EVENTS)
-        sys.monitoring.free_tool_id(_TOOL)
-
-    def _started(self, code: CodeType, _offset: int) -> object:
+    def note(self, code: CodeType) -> None:
+        """Keep the name of a function in one of both packages."""
         if code.co_filename.startswith(self._folders) and not code.co_name.startswith("<"):
             module = Path(code.co_filename).relative_to(self._root).with_suffix("")
             self.functions.add(f"{'.'.join(module.parts)}:{code.co_qualname}")
-        return sys.monitoring.DISABLE
