@@ -9,13 +9,16 @@ from typing import Any
 
 from harness.cases import Case
 from harness.compare import Judged, Side, Triage, Verdict
+from harness.compare.configs import changed_configs
 from harness.goldens import UNRAISED, Golden
 from harness.observe import Observation
 from harness.probes import ProbeError
+from harness.report.tensor_records import tensor_records
 
 _OUTPUT_LINES = 15
 _DIFFERENCE_LINES = 30
-_TENSOR_RECORDS = 20
+_CONFIG_RECORDS = 120
+_CONFIG_VALUE = 300
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,17 @@ class Outcome:
         return "\n".join([*lines, f"  again: {self.command}"])
 
     @property
+    def brief(self) -> Mapping[str, Any]:
+        """What the record of the case says of the verdict and of where the sides part."""
+        judged = self.judged
+        return {
+            "verdict": str(judged.verdict),
+            "triage": str(self.triage) if self.triage else None,
+            "undeclared": [asdict(difference) for difference in judged.undeclared],
+            "divergence": asdict(judged.divergence) if judged.divergence else None,
+        }
+
+    @property
     def misuse(self) -> str | None:
         """What the probe said of a value that the user gave and that it does not know."""
         start = f"{ProbeError.__name__}: "
@@ -97,28 +111,30 @@ def case_record(outcome: Outcome) -> Mapping[str, Any]:
         "old_layout": outcome.case.layout_of("old"),
         "written": outcome.case.written,
         "lane": outcome.case.lane,
-        "verdict": str(judged.verdict),
+        **outcome.brief,
         "why": judged.why,
-        "triage": str(outcome.triage) if outcome.triage else None,
         "command": outcome.command,
         "seconds": round(outcome.seconds, 3),
         "differences": [asdict(difference) for difference in judged.differences],
-        "undeclared": [asdict(difference) for difference in judged.undeclared],
         "declared_by": [asdict(change) for change in judged.declared_by],
         "stale": [asdict(change) for change in judged.stale],
         "masked": [asdict(mask) for mask in judged.masked],
         "drift": [asdict(difference) for difference in judged.drift],
-        "tensors": [
-            {"rank": rank, "kind": tensor.kind, "message": tensor.message}
-            for rank, tensors in enumerate(judged.tensors)
-            for tensor in tensors[:_TENSOR_RECORDS]
-        ],
-        "divergence": asdict(judged.divergence) if judged.divergence else None,
+        "tensors": tensor_records(judged, outcome.sides),
+        "configs": _config_records(outcome),
         "slug": outcome.case.slug,
         "sides": [*_golden_record(outcome.golden), *(_side_record(side) for side in outcome.sides.values())],
         "evidence": bool(outcome.sides) and all(_proven(side.ranks) for side in outcome.sides.values()),
         "host": os.uname().nodename,
     }
+
+
+def _config_records(outcome: Outcome) -> list[Mapping[str, str]]:
+    """Fields in which the configs that both sides resolved differ, where that may say why a case fails."""
+    if not outcome.judged.undeclared or outcome.sides.keys() != {"old", "new"}:
+        return []
+    found = changed_configs(outcome.old.ranks, outcome.new.ranks)[:_CONFIG_RECORDS]
+    return [{"field": row.path, "old": row.old[:_CONFIG_VALUE], "new": row.new[:_CONFIG_VALUE]} for row in found]
 
 
 def _golden_record(golden: Golden | None) -> list[Mapping[str, Any]]:

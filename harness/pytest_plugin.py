@@ -22,7 +22,7 @@ from harness.compare.ledger import Change
 from harness.goldens import GoldenError
 from harness.layouts import UnknownLayoutError
 from harness.probes import ProbeError, registered_probes
-from harness.report import Records, latest_cases, print_regressions, print_run, print_save_and_load
+from harness.report import Records, case_properties, latest_cases, print_regressions, print_run, read_run
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
@@ -177,6 +177,11 @@ class ParityPlugin:
         runner.start(asdict(selection), self._filters())
         return runner
 
+    @cached_property
+    def moved(self) -> str:
+        """The pins that differ between the sides; asked once a case is recorded."""
+        return ", ".join(f"{pin.distribution} {pin.old} → {pin.new}" for pin in read_run(Records(self.folder)).moved)
+
     def claim(self, case: str, test: str) -> None:
         """Give a case to one test: two would overwrite each other's observations."""
         other = self._claimed.setdefault(case, test)
@@ -259,8 +264,7 @@ class ParityPlugin:
         terminalreporter.section("parity")
         writer = terminalreporter._tw  # pytest has no public way to its own stream
         console = Console(file=writer._file, width=writer.fullwidth, no_color=not writer.hasmarkup, highlight=False)
-        print_run(records, console)
-        print_save_and_load(latest_cases(records), console)
+        print_run(read_run(records), console)
         if "regression" in (self._config.option.markexpr or ""):
             print_regressions(records, latest_cases(records), console)
         for change in self._idle_changes(records):
@@ -412,10 +416,14 @@ class Consistency:
 
 def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
     """Let the test end as its verdict says."""
-    request.node.user_properties += [("case", outcome.id), ("verdict", str(outcome.judged.verdict))]
+    plugin: Any = request.config.pluginmanager.get_plugin("parity-run")
+    request.node.user_properties += [
+        ("case", outcome.id),
+        ("pins", plugin.moved),
+        *case_properties(outcome.brief).items(),
+    ]
     known = [name for marker in request.node.iter_markers("regression") for name in marker.args]
     if known:
-        plugin: Any = request.config.pluginmanager.get_plugin("parity-run")
         Records(plugin.folder).write("regression", {"ids": known, "case": outcome.id})
     if outcome.judged.verdict is Verdict.NOT_RUN:
         pytest.skip(outcome.judged.why)

@@ -207,8 +207,11 @@ class Runner:
         return {name: job.result() for name, job in jobs.items()}
 
     def _both(self, case: Case, limits: Limits | None, written: Mapping[str, Side]) -> dict[str, Side]:
+        """Both sides, which set no config field back but keep what they resolved, for the records."""
         jobs = {
-            name: self._threads.submit(self._observer.side, name, stack, case, limits, reads=written.get(name))
+            name: self._threads.submit(
+                self._observer.side, name, stack, case, limits, reads=written.get(name), restored={}
+            )
             for name, stack in self._stacks.items()
         }
         return {name: job.result() for name, job in jobs.items()}

@@ -19,7 +19,7 @@ from rich.markup import escape
 from harness.bisect.bisection import EndsError
 from harness.bisect.focus import NoDifferenceError
 from harness.cases import make_case, make_check
-from harness.cli import matrix, origins
+from harness.cli import matrix, origins, reports
 from harness.cli.options import (
     ENVIRONMENT,
     USAGE,
@@ -39,6 +39,7 @@ from harness.cli.options import (
     WhichSides,
     console,
     errors,
+    latest_run,
     progress,
     typed_parameters,
     with_groups,
@@ -49,16 +50,7 @@ from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import Golden, GoldenError
 from harness.layouts import UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
-from harness.report import (
-    Records,
-    RecordsError,
-    draft_ledger,
-    latest_cases,
-    print_run,
-    print_save_and_load,
-    print_summary,
-)
-from harness.report.records import FILE as RECORDS_FILE
+from harness.report import Records, RecordsError, draft_ledger, latest_cases
 from harness.runner import Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection, goldens_of, settings_with
@@ -81,6 +73,7 @@ golden_app = typer.Typer(
 app.add_typer(golden_app, name="golden")
 origins.register(app)
 matrix.register(app)
+reports.register(app)
 
 
 def main() -> None:
@@ -190,21 +183,11 @@ def check_stack(
     case = make_check(probe, typed_parameters(parameters or []), how.layout, how.written_by, how.written_layout)
     runner = _runner(selection, how.seconds)
     try:
+        runner.start(asdict(selection), ["check-stack"])
         outcome = runner.check(case, "new")
     finally:
         runner.stop()
     _end_with(outcome, runner.records)
-
-
-@app.command()
-def report(
-    run: Annotated[Path | None, typer.Argument(help="A run's folder (default: the latest under .parity/runs).")] = None,
-    areas: Annotated[bool, typer.Option("--areas", help="Counts per area alone, without the cases.")] = False,
-) -> None:
-    """Print the tables of a run again: its cases, and how many of each area came to which verdict."""
-    records = Records(run or _latest_run())
-    (print_summary if areas else print_run)(records, console)
-    print_save_and_load(latest_cases(records), console)
 
 
 @app.command()
@@ -218,7 +201,7 @@ def declare(
 
     The draft goes to standard output; give each entry its reason and class, then add it to a file of golden/declared/.
     """
-    recorded = latest_cases(Records(run or _latest_run()))
+    recorded = latest_cases(Records(run or latest_run()))
     unknown = [case for case in cases or [] if case not in {record["case"] for record in recorded}]
     if unknown:
         raise RecordsError(f"the run has no case {unknown[0]!r}; `parity report` lists its cases")
@@ -383,7 +366,7 @@ def golden_prune(run: RunFolder = None) -> None:
 
 def _desk(run: Path | None) -> GoldenDesk:
     """The goldens of the stack that was the old side of a run, on its lane."""
-    folder = (run or _latest_run()).resolve()  # workers run in a folder of their own
+    folder = (run or latest_run()).resolve()  # workers run in a folder of their own
     return GoldenDesk(folder, goldens_of(_old_stack(folder), load_settings(), lane_of(folder)))
 
 
@@ -456,13 +439,6 @@ def _print_golden(golden: Golden) -> None:
     console.print(
         f"  old: golden of {recorded['stack']}, {accepted['when']} ({accepted['why']})", style="dim", markup=False
     )
-
-
-def _latest_run() -> Path:
-    runs = sorted(file.parent for file in (load_settings().root / ".parity" / "runs").glob(f"*/{RECORDS_FILE}"))
-    if not runs:
-        raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
-    return runs[-1]
 
 
 def _fail(message: str, code: int) -> None:

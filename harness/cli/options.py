@@ -16,7 +16,9 @@ from rich.console import Console
 from harness.cases import OWN
 from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
+from harness.report.records import FILE, RecordsError
 from harness.selection import Selection
+from harness.stacks import load_settings
 from harness.workers.protocol import Limits
 
 console = Console(highlight=False, emoji=False)
@@ -151,6 +153,18 @@ def typed_value(text: str) -> Any:
         raise ProbeError("a parameter nests too deep") from None
     except ValueError:
         return text
+
+
+def latest_run() -> Path:
+    """The folder of the latest run.
+
+    Raises:
+        RecordsError: there is none.
+    """
+    runs = sorted(file.parent for file in (load_settings().root / ".parity" / "runs").glob(f"*/{FILE}"))
+    if not runs:
+        raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
+    return runs[-1]
 
 
 def progress(line: str) -> None:

@@ -10,11 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.compare import Verdict
 from harness.report.records import Records
 
 
-def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console) -> None:
-    """For every check of files that a named stack wrote: writers down, readers across, the verdict in each cell."""
+def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console, *, only_failing: bool = False) -> None:
+    """For every check of files that a named stack wrote: writers down, readers across, the verdict in each cell.
+
+    Args:
+        only_failing: leave out checks in which nothing fails.
+    """
     cells: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for case in cases:
         writer = (case.get("written") or {}).get("written_by")
@@ -22,6 +27,8 @@ def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console) ->
             subject = case["case"].replace(f"written_by={writer}", "").replace("[,", "[").replace(",]", "]")
             cells[subject.partition("@")[0].replace("[]", "")][writer, case["stack"]] = case["verdict"]
     for subject, found in sorted(cells.items()):
+        if only_failing and not any(Verdict(verdict).fails for verdict in found.values()):
+            continue
         readers = sorted({reader for _, reader in found})
         table = Table(title=Text(subject, "bold"), title_justify="left", box=None, pad_edge=False)
         table.add_column("written by ↓, read by →")
@@ -30,6 +37,7 @@ def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console) ->
         for writer in sorted({writer for writer, _ in found}):
             table.add_row(writer, *(found.get((writer, reader), "") for reader in readers))
         console.print(table)
+        console.print()
 
 
 def print_regressions(records: Records, cases: Iterable[Mapping[str, Any]], console: Console) -> None:

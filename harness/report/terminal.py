@@ -1,20 +1,20 @@
-"""The terminal view of a run: a table of cases, the summary line, and where the records are."""
+"""The terminal view of a run: what fails and what to type next first, then counts; the cases where there are few."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from harness.compare import Triage, Verdict
-from harness.report.records import Records, latest_cases
+from harness.compare import Verdict
+from harness.report.findings import Finding
+from harness.report.records import FILE
+from harness.report.run_view import UNEXPLAINED, CaseRecord, RunView
+from harness.report.tables import print_save_and_load
 
-_ALWAYS_SHOWN = (Verdict.IDENTICAL, Verdict.DECLARED, Verdict.REGRESSION)
 _STYLES: dict[str, str] = {
     Verdict.IDENTICAL: "green",
     Verdict.WITHIN_NOISE: "green",
@@ -24,104 +24,177 @@ _STYLES: dict[str, str] = {
     Verdict.DRIFT: "yellow",
     Verdict.NOT_RUN: "dim",
 }
+_FEW_CASES = 40
+"""So many cases are listed; more are folded to counts, but for those that nobody expects."""
+_WIDE = 100
+"""Columns of a console that has room for how long a case took."""
+_UNFOLDED = (Verdict.MASKED, Verdict.DRIFT)
+_FINDINGS = 12
+_DIFFERENCES = 4
+_ROWS = 8
+_VALUE = 400
 
 
-def summary_line(cases: Iterable[Mapping[str, Any]]) -> str:
-    """`41 identical · 3 declared · 0 regression · 6 not_run · 0 unexplained · evidence 44 of 44`."""
-    cases = list(cases)
-    counts = Counter(case["verdict"] for case in cases)
-    shown = [f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict] or verdict in _ALWAYS_SHOWN]
-    ran = [case for case in cases if case["verdict"] != Verdict.NOT_RUN]
-    if any(case.get("declared_by") for case in cases):
-        shown.append(f"{_count(cases, 'unexplained')} unexplained")
-    return " · ".join([*shown, f"evidence {sum(case['evidence'] for case in ran)} of {len(ran)}"])
+def print_run(run: RunView, console: Console, *, all_cases: bool = False) -> None:
+    """Print the verdict line, the findings, the cases (folded to counts where there are many), and the summary."""
+    _print_verdict(run, console)
+    for number, found in enumerate(run.findings[:_FINDINGS], 1):
+        console.print()
+        _print_finding(number, found, console)
+    _print_rest(run.findings, console)
+    console.print()
+    fold = len(run.cases) > _FEW_CASES and not all_cases
+    _print_cases(run, console, fold=fold)
+    print_save_and_load(run.cases, console, only_failing=fold)
+    print_summary(run, console)
 
 
-def triage_line(cases: Iterable[Mapping[str, Any]]) -> str:
-    """`triage: 2 new · 1 flaky`; empty where nothing was triaged."""
-    counts = Counter(case.get("triage") for case in cases)
-    told = [f"{counts[label]} {label}" for label in Triage if counts[label]]
-    return f"triage: {' · '.join(told)}" if told else ""
+def print_summary(run: RunView, console: Console) -> None:
+    """Print the table of a run's areas, its summary line, what stood in for the old side, and where the records are."""
+    print_areas(run, console)
+    console.print()
+    console.print(Text(run.summary, "bold"), soft_wrap=True)
+    if run.triage:
+        console.print(Text(run.triage), soft_wrap=True)
+    if run.golden:
+        console.print(Text(run.golden, "yellow"), soft_wrap=True)
+    console.print(Text(f"records: {run.folder / FILE}"), soft_wrap=True)
 
 
-def print_areas(cases: Sequence[Mapping[str, Any]], console: Console) -> None:
+def print_areas(run: RunView, console: Console) -> None:
     """Print how many cases of each area came to which verdict, and how many declared differences nobody can explain.
 
-    An area is a file of the suites. Verdicts that no case came to have no column; the last row counts all cases.
+    An area is a file of the suites. Verdicts that no case came to have no column; the last row counts all cases. A
+    console that is too narrow for columns gets the counts in words.
     """
-    rows = {area: list(members) for area, members in groupby(sorted(cases, key=_area), key=_area)}
-    verdicts = [verdict for verdict in Verdict if any(case["verdict"] == verdict for case in cases)]
-    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), show_footer=len(rows) > 1)
-    table.add_column("area", "all", overflow="fold")
-    for name in [*verdicts, "unexplained"]:
-        table.add_column(name, str(_count(cases, name)), justify="right", overflow="fold", style=_style(name))
-    for area, members in rows.items():
-        counts = [_count(members, name) for name in [*verdicts, "unexplained"]]
-        table.add_row(Text(area), *(str(count or "") for count in counts))
+    columns = [*(name for name in run.columns if name != UNEXPLAINED), UNEXPLAINED]
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), show_footer=len(run.areas) > 1)
+    table.add_column("area", "all", no_wrap=True)
+    for name in columns:
+        table.add_column(name, str(run.counts[name]), justify="right", no_wrap=True, style=_style(name))
+    for area, counts in run.areas.items():
+        table.add_row(Text(area), *(str(counts[name] or "") for name in columns))
+    if Measurement.get(console, console.options.update(max_width=1000), table).maximum > console.width:
+        table = _areas_in_words(run, columns)
     console.print(table)
 
 
-def _area(case: Mapping[str, Any]) -> str:
-    return str(case["area"])
+def _areas_in_words(run: RunView, columns: Sequence[str]) -> Table:
+    rows = [*run.areas.items(), *([("all", run.counts)] if len(run.areas) > 1 else [])]
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("area", overflow="fold")
+    table.add_column("cases")
+    for area, counts in rows:
+        words = {name: f"{counts[name]} {name}" for name in columns if counts[name]}
+        if UNEXPLAINED in words:
+            words[UNEXPLAINED] = f"{counts[UNEXPLAINED]} differences unexplained"
+        told = [Text(text, _style(name)) for name, text in words.items()]
+        table.add_row(Text(area), Text(", ").join(told))
+    return table
 
 
-def _count(cases: Iterable[Mapping[str, Any]], name: str) -> int:
-    """How many cases came to a verdict, or how many declared differences of theirs are `unexplained`."""
-    if name == "unexplained":
-        return sum(change["class_"] == name for case in cases for change in case.get("declared_by", ()))
-    return sum(case["verdict"] == name for case in cases)
+def _print_verdict(run: RunView, console: Console) -> None:
+    console.print(Text(run.verdict_line, "bold red" if run.fails else "bold green"), soft_wrap=True)
+    took = f" · {run.seconds / 60:.1f} min" if run.seconds else ""
+    console.print(Text(f"{run.title} · {run.lane} lane{took}"), soft_wrap=True)
+    for pin in run.moved if run.sides[0] != run.sides[1] else ():
+        commits = "" if pin.commits is None else f" ({pin.commits} commits)"
+        console.print(Text(f"  {pin.distribution} {pin.old} → {pin.new}{commits}"), soft_wrap=True)
 
 
-def golden_line(old: Mapping[str, Any]) -> str:
-    """What to say of the old side where its goldens stood in for it; empty where it ran."""
-    return f"old = golden: {old['name']} was not run; {old['golden']}" if old["golden"] else ""
+def _print_finding(number: int, found: Finding, console: Console) -> None:
+    alike = f" and {len(found.alike)} more alike" if found.alike else ""
+    console.print(
+        Text.assemble(f"{number}. ", (found.label, _style(found.verdict)), " ", (found.case["case"], "bold"), alike),
+        soft_wrap=True,
+    )
+    if found.divergence.get("why"):
+        _print_line(found.divergence["why"], console)
+    for difference in found.differences[:_DIFFERENCES]:
+        _print_difference(difference["path"], difference["old"], difference["new"], console)
+    _print_more(found.differences, _DIFFERENCES, console)
+    if not found.differences:
+        _print_line(found.case["why"], console)
+    if found.distance:
+        _print_line(found.distance, console)
+    near, far = found.config_rows
+    if near or far:
+        touch = f"that touch {found.divergence['module']}" if near else "of the resolved configs that differ"
+        _print_line(f"fields {touch}:", console, "dim")
+        for row in (near or far)[:_ROWS]:
+            _print_line(f"  {row['field']}: {row['old']} → {row['new']}", console)
+        _print_more(near or far, _ROWS, console)
+    for why, command in found.commands.items():
+        console.print(Text.assemble(f"   {why:<8}", (command, "cyan")), soft_wrap=True)
 
 
-def print_run(records: Records, console: Console) -> None:
-    """Print the table of a run's cases, sorted by id, then its areas and summary line."""
-    _print_cases(latest_cases(records), console)
-    console.print()
-    print_summary(records, console)
+def _print_difference(path: str, old: str, new: str, console: Console) -> None:
+    """One line where it fits, else three."""
+    line = f"{path}: {old} → {new}"
+    if "\n" not in line and len(line) + 3 <= console.width:
+        _print_line(line, console)
+        return
+    _print_line(f"{path}:", console)
+    _print_line(f"  old {_short(old)}", console)
+    _print_line(f"  new {_short(new)}", console)
 
 
-def print_summary(records: Records, console: Console) -> None:
-    """Print the table of a run's areas, its summary line, what stood in for the old side, and where the records are."""
-    cases = latest_cases(records)
-    print_areas(cases, console)
-    console.print()
-    console.print(Text(summary_line(cases), "bold"), soft_wrap=True)
-    triaged = triage_line(cases)
-    if triaged:
-        console.print(Text(triaged), soft_wrap=True)
-    told = golden_line(records.start["old"])
-    if told:
-        console.print(Text(told, "yellow"), soft_wrap=True)
-    console.print(Text(f"records: {records.file}"), soft_wrap=True)
+def _print_line(line: str, console: Console, style: str = "") -> None:
+    for part in line.splitlines():
+        console.print(Text(f"   {part}", style), soft_wrap=True)
 
 
-def _print_cases(cases: Sequence[Mapping[str, Any]], console: Console) -> None:
+def _print_more(items: Sequence[object], shown: int, console: Console) -> None:
+    if len(items) > shown:
+        _print_line(f"… and {len(items) - shown} more", console, "dim")
+
+
+def _print_rest(findings: Sequence[Finding], console: Console) -> None:
+    """A line for each finding beyond those told in full."""
+    rest = findings[_FINDINGS:]
+    if rest:
+        console.print()
+    for number, found in enumerate(rest, _FINDINGS + 1):
+        alike = f" (+{len(found.alike)})" if found.alike else ""
+        told = f" {found.case['case']}{alike}: {_one_line(found.case)}"
+        line = Text.assemble(f"{number}. ", (found.label, _style(found.verdict)), told)
+        console.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _print_cases(run: RunView, console: Console, *, fold: bool) -> None:
+    shown = [case for case in run.cases if case["verdict"] in _UNFOLDED] if fold else run.cases
+    if shown:
+        console.print(_case_table(shown, seconds=console.width >= _WIDE))
+        console.print()
+    if fold:
+        console.print(Text(f"{len(run.cases)} cases; `parity report --cases` lists them", "dim"), soft_wrap=True)
+
+
+def _case_table(cases: Iterable[CaseRecord], *, seconds: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), expand=True)
     table.add_column("case", overflow="fold", ratio=4)
     table.add_column("verdict", no_wrap=True, width=max(len(verdict) for verdict in Verdict))
-    table.add_column("seconds", justify="right", no_wrap=True, width=7)
+    if seconds:
+        table.add_column("seconds", justify="right", no_wrap=True, width=7)
     table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=6)
     for case in cases:
         verdict = Verdict(case["verdict"])
-        table.add_row(
-            Text(case["case"]), Text(verdict, _style(verdict)), f"{case['seconds']:.2f}", Text(_one_line(case))
-        )
-    console.print(table)
+        took = [f"{case['seconds']:.2f}"] if seconds else []
+        table.add_row(Text(case["case"]), Text(verdict, _style(verdict)), *took, Text(_one_line(case)))
+    return table
 
 
 def _style(verdict: str) -> str:
     return _STYLES.get(verdict, "bold red")
 
 
-def _one_line(case: Mapping[str, Any]) -> str:
+def _short(text: str) -> str:
+    return text if len(text) <= _VALUE else f"{text[:_VALUE]}… ({len(text) - _VALUE} characters more)"
+
+
+def _one_line(case: CaseRecord) -> str:
     masked = ", ".join(mask["path"] for mask in case.get("masked", ()))
-    why = case["why"].splitlines()[0] if case["why"] else ""
-    if case.get("triage"):
-        why = f"{case['triage']}: {why}"
+    why = str(case["why"]).splitlines()[0] if case["why"] else ""
     if masked and case["verdict"] != Verdict.MASKED:
         why = f"{why} [masked: {masked}]".strip()
     return why

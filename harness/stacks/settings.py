@@ -38,12 +38,21 @@ class StackTable:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where a distribution is developed: the page of its repository, and how it names the tag of a release."""
+
+    repository: str
+    tag: str
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything `[tool.parity]` says, plus what the environment adds.
 
     `old` and `new` name the stacks of the two sides; `base` is "locked", "current", the path of an interpreter or of a
-    requirement file; `packages` maps a distribution to its package folders; `clones` maps a distribution to a local
-    clone used in place of the URL of its git pins; `cache` holds bases, overlays and fetched repositories.
+    requirement file; `packages` maps a distribution to its package folders, `sources` to where it is developed, and
+    `clones` to a local clone used in place of the URL of its git pins; `cache` holds bases, overlays and fetched
+    repositories.
     """
 
     root: Path
@@ -52,6 +61,7 @@ class Settings:
     base: str
     stacks: Mapping[str, StackTable]
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     clones: Mapping[str, Path] = field(default_factory=dict)
     cache: Path = field(default_factory=lambda: cache_folder())
 
@@ -143,13 +153,15 @@ def parse_settings(text: str, root: Path, name: str) -> Settings:
 def _settings(table: dict[str, Any], folder: Path) -> Settings:
     stacks = _mapping(table, "stacks")
     distributions = _mapping(table, "distributions")
+    tables = {name: _distribution(name, distributions[name]) for name in distributions}
     return Settings(
         root=folder,
         old=_text(table, "old", ""),
         new=_text(table, "new", ""),
         base=_text(table, "base", "locked"),
         stacks={name: _stack_table(name, stacks[name], folder) for name in stacks},
-        packages={_name(name): _folders(name, distributions[name]) for name in distributions},
+        packages={_name(name): found for name, table in tables.items() if (found := _folders(name, table))},
+        sources={_name(name): source for name, table in tables.items() if (source := _source(name, table))},
         clones={
             **{_name(name): _clone(name, value, folder) for name, value in _mapping(table, "clones").items()},
             **_clones_of_environment(),
@@ -215,14 +227,34 @@ def _stack_table(name: str, table: Any, folder: Path) -> StackTable:
     return StackTable(extends, {pin.distribution: pin for pin in parsed})
 
 
-def _folders(name: str, table: Any) -> tuple[str, ...]:
-    folders = table.get("packages") if isinstance(table, dict) else None
+def _distribution(name: str, table: Any) -> dict[str, Any]:
+    known = {"packages", "repository", "tag"}
+    if not isinstance(table, dict) or not table or not set(table) <= known:
+        raise StackUsageError(f"[tool.parity.distributions.{name}] takes {', '.join(sorted(known))} only.")
+    return table
+
+
+def _folders(name: str, table: dict[str, Any]) -> tuple[str, ...]:
+    folders = table.get("packages", ())
     good = isinstance(folders, list) and folders and all(isinstance(item, str) and item for item in folders)
-    if not good or any(Path(item).is_absolute() or ".." in Path(item).parts for item in folders or ()):
+    if "packages" not in table:
+        return ()
+    if not good or any(Path(item).is_absolute() or ".." in Path(item).parts for item in folders):
         raise StackUsageError(
             f'[tool.parity.distributions.{name}] needs packages = ["folder", …], relative to the tree.'
         )
-    return tuple(item.strip("/") for item in folders or ())
+    return tuple(item.strip("/") for item in folders)
+
+
+def _source(name: str, table: dict[str, Any]) -> Source | None:
+    if "repository" not in table and "tag" not in table:
+        return None
+    repository, tag = (table.get(key) for key in ("repository", "tag"))
+    if not isinstance(repository, str) or not repository.startswith("https://"):
+        raise StackUsageError(f'[tool.parity.distributions.{name}] needs repository = "https://…".')
+    if not isinstance(tag, str) or tag.replace("{version}", "").count("{") or "{version}" not in tag:
+        raise StackUsageError(f'[tool.parity.distributions.{name}] needs tag = "…{{version}}".')
+    return Source(repository.rstrip("/"), tag)
 
 
 def _clone(name: str, value: Any, folder: Path) -> Path:
