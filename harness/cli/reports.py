@@ -11,6 +11,7 @@ import typer
 from harness.cli.options import Clones, console, latest_run, progress
 from harness.report import (
     Records,
+    html_report,
     json_report,
     junit_report,
     markdown_report,
@@ -92,6 +93,8 @@ def _rendered(view: RunView, form: Format, fit: Room) -> str:
     match form:
         case Format.MD:
             return markdown_report(view, COMMENT if fit is Room.COMMENT else SUMMARY)
+        case Format.HTML:
+            return html_report(view)
         case Format.JUNIT:
             return junit_report(view)
         case _:

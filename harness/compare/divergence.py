@@ -6,15 +6,13 @@ is named by that other. Agreement is bit for bit: where sides differ by rounding
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from harness.compare.module_errors import Call, ModuleError, keyed, module_errors
 from harness.observe.trace import Step, TracedTensor
 
 Trace = Sequence[Step]
-Key = tuple[str, str, int]
-"""Module, phase, and which call of it."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class Divergence:
         phase: `forward` or `backward`.
         ranks: the ranks on which it does.
         detail: what went in and came out, old and new, a line per tensor that differs.
+        modules: how far off every module's outputs are, in the order of execution.
     """
 
     why: str
@@ -34,6 +33,7 @@ class Divergence:
     phase: str = ""
     ranks: tuple[int, ...] = ()
     detail: tuple[str, ...] = ()
+    modules: tuple[ModuleError, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,31 @@ class _Parting:
         note: how the two traces differ in their modules.
     """
 
-    old: Mapping[Key, Step] = field(default_factory=dict)
-    new: Mapping[Key, Step] = field(default_factory=dict)
-    diverged: tuple[int, Key] | None = None
-    entered: tuple[int, Key] | None = None
+    old: Mapping[Call, Step] = field(default_factory=dict)
+    new: Mapping[Call, Step] = field(default_factory=dict)
+    diverged: tuple[int, Call] | None = None
+    entered: tuple[int, Call] | None = None
     note: str = ""
 
 
-def first_divergence(old: Sequence[Trace], new: Sequence[Trace], repeats: Sequence[Sequence[Trace]] = ()) -> Divergence:
+def first_divergence(
+    old: Sequence[Trace],
+    new: Sequence[Trace],
+    repeats: Sequence[Sequence[Trace]] = (),
+    perturbed: Sequence[Sequence[Trace]] = (),
+) -> Divergence:
     """Where two sides part.
 
     Args:
         old: one trace per rank; likewise `new`.
         repeats: further runs of old. That old parts from itself is said.
+        perturbed: the same with the case's inputs moved; with `repeats` they say how far off noise is.
     """
     if not any(old) or not any(new):
         return Divergence("no trace of modules" if any(old) or any(new) else "")
     if len(old) != len(new):
         return Divergence(f"{len(old)} ranks have a trace on old and {len(new)} on new")
-    found = _parted(old, new)
+    found = replace(_parted(old, new), modules=module_errors(old, new, [*repeats, *perturbed]))
     itself = next((again for run in repeats if len(run) == len(old) and (again := _parted(old, run)).module), None)
     if itself is None:
         return found
@@ -98,7 +104,7 @@ def _parted(old: Sequence[Trace], new: Sequence[Trace]) -> Divergence:
 
 
 def _parting(old: Trace, new: Trace) -> _Parting:
-    ours, theirs = _keyed(old), _keyed(new)
+    ours, theirs = keyed(old), keyed(new)
     common = [key for key in ours if key in theirs]
     differing = [(at, key) for at, key in enumerate(common) if ours[key] != theirs[key]]
     diverged = (item for item in differing if ours[item[1]].inputs == theirs[item[1]].inputs)
@@ -112,21 +118,12 @@ def _parting(old: Trace, new: Trace) -> _Parting:
     )
 
 
-def _keyed(trace: Trace) -> dict[Key, Step]:
-    calls: Counter[tuple[str, str]] = Counter()
-    keyed: dict[Key, Step] = {}
-    for step in trace:
-        keyed[step.module, step.phase, calls[step.module, step.phase]] = step
-        calls[step.module, step.phase] += 1
-    return keyed
-
-
-def _in_time(item: tuple[int, Key]) -> tuple[bool, int]:
+def _in_time(item: tuple[int, Call]) -> tuple[bool, int]:
     at, (_, phase, _) = item
     return phase == "backward", at
 
 
-def _from_outside(entered: Sequence[tuple[int, Key]]) -> str:
+def _from_outside(entered: Sequence[tuple[int, Call]]) -> str:
     """What is to say where no module diverges."""
     if not entered:
         return "every module agrees: the difference arises outside of them (gradient reduction, optimizer)"
@@ -134,7 +131,7 @@ def _from_outside(entered: Sequence[tuple[int, Key]]) -> str:
     return f"no module diverges: the difference enters {module} ({phase}) from outside"
 
 
-def _other_modules(ours: Mapping[Key, Step], theirs: Mapping[Key, Step], common: Sequence[Key]) -> str:
+def _other_modules(ours: Mapping[Call, Step], theirs: Mapping[Call, Step], common: Sequence[Call]) -> str:
     parts = [
         f"{len(only)} steps on {side} only, first {only[0][0]} ({only[0][1]})"
         for side, has, lacks in (("old", ours, theirs), ("new", theirs, ours))

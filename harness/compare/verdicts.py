@@ -230,7 +230,8 @@ def _with_divergence(judged: Judged, old: Side, new: Side) -> Judged:
     names = {tensor.name for rank in judged.tensors for tensor in rank if tensor.kind == "different"}
     if not any(found.path.rpartition(": ")[2] in names for found in judged.undeclared):
         return judged
-    found = first_divergence(_traces(old.ranks), _traces(new.ranks), [_traces(run) for run in old.repeats])
+    again = ([_traces(run) for run in runs] for runs in (old.repeats, old.perturbed))
+    found = first_divergence(_traces(old.ranks), _traces(new.ranks), *again)
     return replace(judged, why=f"{judged.why}; {found.why}", divergence=found) if found.why else judged
 
 

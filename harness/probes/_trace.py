@@ -6,6 +6,8 @@ graph, which upstream's pipeline schedule refuses.
 
 from __future__ import annotations
 
+import base64
+import functools
 import hashlib
 import itertools
 import math
@@ -16,8 +18,10 @@ from typing import Any
 
 from harness.observe.evidence import FileMonitor
 from harness.observe.run import Run
-from harness.observe.trace import Step, TracedTensor
+from harness.observe.trace import SKETCH, Step, TracedTensor
 from harness.probes._weights import named_modules
+
+_LARGEST_SKETCHED = 1 << 22
 
 
 @contextmanager
@@ -36,7 +40,7 @@ def traced(run: Run, chunks: Sequence[Any]) -> Iterator[None]:
 
 
 def traced_tensor(tensor: Any) -> TracedTensor:
-    """Hash and norm of a torch tensor."""
+    """Hash, norm and sketch of a torch tensor."""
     import torch
 
     dense = tensor.detach().cpu().contiguous().clone()  # numpy's hold makes a storage unresizable for its owner
@@ -46,7 +50,26 @@ def traced_tensor(tensor: Any) -> TracedTensor:
         shape=tuple(tensor.shape),
         sha256=hashlib.sha256(dense.reshape(-1).view(torch.uint8).numpy()).hexdigest()[:16],
         norm=norm if math.isfinite(norm) else None,
+        sketch=_sketch(dense) if math.isfinite(norm) and dense.numel() <= _LARGEST_SKETCHED else "",
     )
+
+
+def _sketch(dense: Any) -> str:
+    import torch
+
+    rows = -(-dense.numel() // SKETCH)
+    signed = torch.zeros(rows * SKETCH, dtype=torch.float64)
+    signed[: dense.numel()] = dense.reshape(-1) * _signs(dense.numel())
+    return base64.b64encode(signed.view(rows, SKETCH).sum(0).numpy().tobytes()).decode()
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(size: int) -> Any:
+    """1 and -1 at random, the same for all tensors of a size."""
+    import torch
+
+    random = torch.Generator().manual_seed(size)
+    return torch.randint(0, 2, (size,), generator=random).mul_(2).sub_(1).to(torch.float64)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from harness.report.as_json import json_report
 from harness.report.draft import draft_ledger
+from harness.report.html import html_report
 from harness.report.junit import case_properties, junit_report
 from harness.report.markdown import markdown_report
 from harness.report.records import Records, RecordsError, latest_cases
@@ -15,6 +16,7 @@ __all__ = [
     "RunView",
     "case_properties",
     "draft_ledger",
+    "html_report",
     "json_report",
     "junit_report",
     "latest_cases",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.compare import Verdict
 from harness.report import Records, RunView, read_run
 
 HOSTILE = (
@@ -56,9 +57,11 @@ def write_run(
     *,
     old: Iterable[Mapping[str, Any]] = (pin("verl", "0.7.1"),),
     new: Iterable[Mapping[str, Any]] = (pin("verl", "0.8.0"),),
-    exit_code: int | None = 0,
+    finished: bool = True,
+    exit_code: int | None = None,
 ) -> Records:
-    """Write the records of a run; without an exit code it did not finish."""
+    """Write the records of a run; its exit code is what the verdicts say unless given."""
+    cases = list(cases)
     folder.mkdir(parents=True, exist_ok=True)
     records = Records(folder)
     sides = {
@@ -69,8 +72,9 @@ def write_run(
     records.write("run_started", {**sides, "options": {}, "filters": [], "lane": lane})
     for found in cases:
         records.write("case", found)
-    if exit_code is not None:
-        records.write("run_finished", {"exit_code": exit_code})
+    if finished:
+        failed = any(Verdict(found["verdict"]).fails for found in cases)
+        records.write("run_finished", {"exit_code": int(failed) if exit_code is None else exit_code})
     return records
 
 

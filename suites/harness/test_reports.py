@@ -82,6 +82,16 @@ def test_a_run_that_fails_says_why(tmp_path: Path, cases: list[dict[str, object]
     assert view(tmp_path, *cases, exit_code=exit_code).verdict_line == told
 
 
+def test_what_triage_excuses_comes_last_and_does_not_fail_the_run(tmp_path: Path) -> None:
+    known = regression("a_step", ("norm", "1", "2"), triage="pre-existing")
+    passing = view(tmp_path / "passing", known, exit_code=0)
+    assert passing.verdict_line == "PASSES: nothing new; 1 regression in 1 case"
+    assert "### 1. regression (pre-existing): `a_step`" in markdown_report(passing)
+    failing = view(tmp_path / "failing", known, regression("z_step", ("norm", "1", "2"), triage="new"))
+    assert [found.label for found in failing.findings] == ["regression (new)", "regression (pre-existing)"]
+    assert "triage: 1 new · 1 pre-existing" in printed(failing, 80)
+
+
 def many_failures(count: int) -> list[dict[str, object]]:
     return [
         regression(f"probe[{number}]", *((f"field_{item}", f"{number}" * 40, "x" * 200) for item in range(8)))
@@ -90,7 +100,7 @@ def many_failures(count: int) -> list[dict[str, object]]:
 
 
 def test_markdown_is_cut_to_what_github_shows_and_says_what_it_cut(tmp_path: Path) -> None:
-    run = view(tmp_path, *many_failures(1500), exit_code=1)
+    run = view(tmp_path, *many_failures(1500))
     comment, summary = markdown_report(run, COMMENT), markdown_report(run, SUMMARY)
     assert 50_000 < len(comment) <= COMMENT
     assert 900_000 < len(summary.encode()) <= SUMMARY
@@ -100,7 +110,7 @@ def test_markdown_is_cut_to_what_github_shows_and_says_what_it_cut(tmp_path: Pat
         assert "> Cut, because GitHub shows no more: " in text
     assert " findings of 1500" in comment.splitlines()[-1]
     assert "the details of " in summary.splitlines()[-1]
-    assert "Cut" not in markdown_report(view(tmp_path / "few", *many_failures(3), exit_code=1), COMMENT)
+    assert "Cut" not in markdown_report(view(tmp_path / "few", *many_failures(3)), COMMENT)
 
 
 def test_hostile_texts_stay_text_in_markdown(tmp_path: Path) -> None:
@@ -161,7 +171,7 @@ def test_junit_tells_verdicts_and_where_sides_part(tmp_path: Path) -> None:
 
 
 def test_json_is_for_scripts(tmp_path: Path) -> None:
-    run = view(tmp_path, case("config"), regression(HOSTILE, ("size", "1", "2")), exit_code=1)
+    run = view(tmp_path, case("config"), regression(HOSTILE, ("size", "1", "2")))
     document = json.loads(json_report(run))
     assert document["fails"] is True
     assert document["counts"]["regression"] == 1
@@ -286,5 +296,5 @@ def test_report_renders_every_format_from_the_records(project: Project, monkeypa
 
 
 def test_a_run_that_did_not_finish_can_be_shown(tmp_path: Path) -> None:
-    unfinished = write_run(tmp_path, [case("config")], exit_code=None)
+    unfinished = write_run(tmp_path, [case("config")], finished=False)
     assert markdown_report(read_run(unfinished)).count("not finished") == 1
