@@ -27,7 +27,7 @@
   const svg = make("http://www.w3.org/2000/svg");
   const linkTo = (id) => `#/case/${encodeURIComponent(id)}`;
   const verdictOf = (found) => el("span", { class: `verdict ${found.verdict}` }, found.verdict);
-  const number = (value) => (value === null || value === undefined ? "not finite" : value === 0 ? "0" : value.toPrecision(3));
+  const number = (value) => (value === null || value === undefined ? "not finite" : value === 0 ? "0" : value >= 0.001 && value < 1000 ? value.toPrecision(3) : value.toExponential(2));
 
   // The list ---------------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,6 @@
   const pair = (item) => [el("span", { class: "old" }, item.old), el("span", { class: "new" }, item.new)];
 
   const because = (item) => {
-    if (item.change === undefined) return el("p", { class: "because undeclared" }, "not declared");
     const change = data.changes[item.change];
     const link = /^https:\/\//.test(change.link) ? el("a", { href: change.link, rel: "noreferrer" }, change.link) : change.link;
     return el("p", { class: "because" }, `${change.class_}: ${change.reason} `, link);
@@ -105,7 +104,9 @@
     const draw = (node, before) => {
       const { step, item, children } = node;
       if (item) {
-        return el("li", {}, el("div", { class: "leaf" }, before + step, " ", el("span", { class: "quiet" }, item.kind)), ...pair(item), ...("kind" in item && !item.plain ? [because(item)] : []));
+        const mark = item.change === undefined && !item.plain ? el("span", { class: "undeclared" }, "not declared") : "";
+        const kind = item.kind === "changed" ? "" : el("span", { class: "quiet" }, item.kind);
+        return el("li", {}, el("div", { class: "leaf" }, before + step, " ", kind, " ", mark), ...pair(item), ...(item.change === undefined ? [] : [because(item)]));
       }
       if (children.size === 1) return draw(children.values().next().value, before + step);
       return el("li", {}, el("details", { open: "" }, el("summary", {}, before + step), el("ul", {}, ...[...children.values()].map((child) => draw(child, "")))));
@@ -175,11 +176,12 @@
     ...(tensor.profile ? [histogram(tensor.profile), heatMap(tensor.profile)] : []),
   ];
 
+  const FIRST = 12;
   const tensors = (found) => {
     const detail = el("div", { "aria-live": "polite" });
     const worst = Math.max(...found.map((tensor) => tensor.relative_error ?? 0), 1e-30);
     const choose = (row, tensor) => {
-      for (const other of row.parentElement.children) other.removeAttribute("aria-selected");
+      for (const other of lines) other.removeAttribute("aria-selected");
       row.setAttribute("aria-selected", "true");
       detail.replaceChildren(...tensorDetail(tensor));
     };
@@ -192,8 +194,8 @@
       const row = el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, bar), el("td", { class: "number" }, error === null ? "—" : number(error)), el("td", { class: "number quiet" }, `rank ${tensor.rank}`));
       return row;
     });
-    const table = el("table", { class: "bars tensors" }, el("caption", {}, "relative error (bars: logarithmic)"), el("tbody", {}, ...lines.slice(0, 30)));
-    const rest = lines.length > 30 ? [el("details", {}, el("summary", {}, `${lines.length - 30} more tensors`), el("table", { class: "bars tensors" }, el("tbody", {}, ...lines.slice(30))))] : [];
+    const table = el("table", { class: "bars tensors" }, el("caption", {}, "relative error (bars: logarithmic)"), el("tbody", {}, ...lines.slice(0, FIRST)));
+    const rest = lines.length > FIRST ? [el("details", {}, el("summary", {}, `${lines.length - FIRST} more tensors`), el("table", { class: "bars tensors" }, el("tbody", {}, ...lines.slice(FIRST))))] : [];
     if (found[0].message) choose(lines[0], found[0]);
     return section(`Tensors that differ (${found.length})`, table, ...rest, detail);
   };
