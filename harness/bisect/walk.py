@@ -121,7 +121,7 @@ def _split(walk: Walk, before: Pair, after: Pair, bridge: Path, core: Path, bise
     reasons = []
     for side in (before, after):
         candidates = [held(side.bridge, item.commit.hash, bridge, core) for item in walked if item.commit]
-        candidates = [_about(candidate, item) for candidate, item in zip(candidates, walked, strict=True)]
+        candidates = [_about(candidate, item, side) for candidate, item in zip(candidates, walked, strict=True)]
         try:
             walk.add(
                 f"{len(candidates) - 1} commits of Megatron-Core, Bridge held at {side.bridge.hash[:12]}",
@@ -135,9 +135,9 @@ def _split(walk: Walk, before: Pair, after: Pair, bridge: Path, core: Path, bise
     return walk
 
 
-def _about(candidate: Candidate, core: Candidate) -> Candidate:
+def _about(candidate: Candidate, core: Candidate, side: Pair) -> Candidate:
     """A candidate whose last step is a commit of Megatron-Core."""
-    return Candidate(f"{core.label} (held: {candidate.pins[0].requested})", candidate.pins, core.commit)
+    return Candidate(f"{core.label} (Bridge held at {side.bridge.hash[:12]})", candidate.pins, core.commit)
 
 
 def _rounds(candidates: int, workers: int) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.bisect.attempts import Attempts
-from harness.bisect.focus import Focus, choose
-from harness.compare import Judged, Ledger, Side, judge
+from harness.bisect.focus import Focus, NoDifferenceError, choose
+from harness.bisect.search import Answer
+from harness.compare import Ledger, Side, judge
+from harness.compare.divergence import Divergence, first_divergence
 from harness.explain.fields import Cause, causing_fields, changed_fields
 from harness.explain.pins import Guilty, guilty_pins
 from harness.explain.sources import Sources, changed_sources
@@ -22,7 +24,7 @@ class Explanation:
     Attributes:
         changed: pins that differ: distribution → (old, new), as typed.
         cause: None where no resolved config was kept, so that no field could be set back.
-        judged: the old side before and after the guilty step, with nothing declared; it has the first divergence.
+        parting: where the modules part at the guilty step; without a module where none was traced, or none diverges.
         sources: where to read; None where a field is the cause.
     """
 
@@ -30,7 +32,7 @@ class Explanation:
     changed: Mapping[str, tuple[str, str]]
     guilty: Guilty
     cause: Cause | None
-    judged: Judged
+    parting: Divergence
     sources: Sources | None = None
 
 
@@ -50,13 +52,14 @@ def explain(
         wanted: glob of the difference; None for the first one.
 
     Raises:
-        NoDifferenceError: the sides do not differ there, or can't be compared.
+        NoDifferenceError: the sides do not differ there, can't be compared, or do not give the same twice.
     """
     kept: dict[str, Encoded] = {}
     before, after = attempts.on((), restored=kept), attempts.on(new.values(), restored=kept)
     judged = judge(case, before, after, Ledger())
     focus = choose(judged, wanted)
     told(f"looking for {focus.difference}" + (f" (one of {focus.others + 1})" if focus.others else ""))
+    _verify_steady(case, before, focus, attempts.on((), 1, kept), attempts.on(new.values(), 1, kept))
     changed = {
         name: (old[name].requested if name in old else f"no {name}", new[name].requested)
         for name in sorted(new)
@@ -70,14 +73,24 @@ def explain(
     pins = [new[name] for name in sorted(guilty.pins)]
     cause = _cause(case, before, focus, attempts, pins, told)
     stepped = attempts.on(pins, restored=kept)
-    judged = judge(case, before, stepped, Ledger())
+    parting = first_divergence([rank.trace for rank in before.ranks], [rank.trace for rank in stepped.ranks])
 
     def watching(module: str) -> tuple[Side, Side]:
         told(f"source files entered within {module}")
         return attempts.on((), watched=module), attempts.on(pins, watched=module)
 
-    sources = None if cause and cause.fields else changed_sources(judged, before, stepped, watching)
-    return Explanation(focus, changed, guilty, cause, judged, sources)
+    sources = None if cause and cause.fields else changed_sources(parting, before, stepped, watching)
+    return Explanation(focus, changed, guilty, cause, parting, sources)
+
+
+def _verify_steady(case: str, old: Side, focus: Focus, old_again: Side, new_again: Side) -> None:
+    """A single run of each combination is believed, so the difference must be there in every run, and only on new."""
+    answers = [focus.answer(judge(case, old, side, Ledger()))[0] for side in (old_again, new_again)]
+    if answers != [Answer.GOOD, Answer.BAD]:
+        raise NoDifferenceError(
+            f"{focus.difference.path} is not the same twice (old again: {answers[0]}, new again: {answers[1]}): "
+            "explain believes single runs; `parity bisect` measures how often a case fails"
+        )
 
 
 def _cause(

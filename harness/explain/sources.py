@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from harness.compare import Judged, Side
+from harness.compare import Side
+from harness.compare.divergence import Divergence
 
 Watching = Callable[[str], tuple[Side, Side]]
 """Observes the case on the old and on the new side with the source files of one module asked for."""
@@ -24,16 +25,15 @@ class Sources:
     changed: tuple[str, ...]
 
 
-def changed_sources(judged: Judged, old: Side, new: Side, watching: Watching) -> Sources:
+def changed_sources(parting: Divergence, old: Side, new: Side, watching: Watching) -> Sources:
     """The files entered within the first module that diverges; without one, those of the functions of the evidence.
 
     Args:
-        judged: the comparison of `old` with `new`.
+        parting: where the modules of `old` and `new` part.
     """
-    module = judged.divergence.module if judged.divergence else ""
-    if module:
-        before, after = (_of_ranks(side) for side in watching(module))
-        return Sources(f"{module}", _changed(before, after))
+    if parting.module:
+        before, after = (_of_ranks(side) for side in watching(parting.module))
+        return Sources(parting.module, _changed(before, after))
     return Sources("what the probe must enter", _changed(_of_evidence(old), _of_evidence(new)))
 
 

@@ -93,7 +93,7 @@ class EntryMonitor(FirstEntries):
                 self._files.setdefault(name, code.co_filename)
 
 
-class FileMonitor:
+class FileMonitor(FirstEntries):
     """Notices the source files whose functions are entered while it is on.
 
     Attributes:
@@ -101,6 +101,7 @@ class FileMonitor:
     """
 
     def __init__(self) -> None:
+        super().__init__(_FILES_TOOL)
         self.files: set[str] = set()
         self._depth = 0
 
@@ -108,25 +109,22 @@ class FileMonitor:
         """Notice from now on; calls may nest."""
         self._depth += 1
         if self._depth == 1:
-            sys.monitoring.use_tool_id(_FILES_TOOL, "parity source files")
-            sys.monitoring.register_callback(_FILES_TOOL, sys.monitoring.events.PY_START, self._started)
-            sys.monitoring.set_events(_FILES_TOOL, sys.monitoring.events.PY_START)
+            self.__enter__()
 
     def stop(self) -> None:
         """Undo one `start`."""
         self._depth -= 1
         if self._depth == 0:
-            sys.monitoring.set_events(_FILES_TOOL, sys.monitoring.events.NO_EVENTS)
-            sys.monitoring.free_tool_id(_FILES_TOOL)
+            self.__exit__()
+
+    def note(self, code: CodeType) -> None:
+        """Keep the file of a function."""
+        self.files.add(code.co_filename)
 
     def hashes(self, below: Path) -> dict[str, str]:
         """Path, from the folder `below`, of those that lie in it → SHA-256."""
         inside = sorted(path for path in map(Path, self.files) if path.is_relative_to(below))
         return {str(path.relative_to(below)): hashlib.sha256(path.read_bytes()).hexdigest() for path in inside}
-
-    def _started(self, code: CodeType, _offset: int) -> object:
-        self.files.add(code.co_filename)
-        return sys.monitoring.DISABLE
 
 
 def alternatives(requirement: str) -> list[str]:

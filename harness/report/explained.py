@@ -66,8 +66,7 @@ def _cause(found: Explanation) -> list[str]:
     about = (
         "no config was resolved" if cause is None else f"none of {len(cause.changed)} changed config fields explains it"
     )
-    parting = found.judged.divergence
-    return [f"{about}; {parting.why if parting and parting.why else 'no module was traced'}{_sources(found.sources)}"]
+    return [f"{about}; {found.parting.why or 'no module was traced'}{_sources(found.sources)}"]
 
 
 def _sources(found: Sources | None) -> str:

@@ -197,6 +197,15 @@ def test_a_flaky_case_is_searched_by_probabilities(tmp_path: Path, good: int) ->
     assert f"bad from toy {hashes[5][:12]}" in done.stdout
 
 
+def test_explain_refuses_a_flaky_case(tmp_path: Path) -> None:
+    flaky = FLAKY.format(file=str(tmp_path / "count"), good=2)
+    project, _, _ = project_of(tmp_path, [GOOD, flaky], ["VALUE = 1\n"])
+    done = project.parity("explain", "probes.py::size")
+    assert done.returncode == 1
+    assert "config.size is not the same twice (old again: good, new again: good)" in done.stderr
+    assert "`parity bisect` measures how often a case fails" in done.stderr
+
+
 def test_git_bisect_run_with_check_finds_it_too(history: tuple[Project, Path, list[str]]) -> None:
     project, clone, hashes = history
     probe = f"{project.probes}::size"
