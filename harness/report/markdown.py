@@ -134,43 +134,43 @@ def _head(run: RunView) -> str:
 def _pins(moved: Sequence[MovedPin]) -> str:
     if not moved:
         return "No pin differs between the sides."
-    return _table(["pin", "old", "new", "between"], [_pin_row(pin) for pin in moved])
+    return table(["pin", "old", "new", "between"], [_pin_row(pin) for pin in moved])
 
 
 def _pin_row(pin: MovedPin) -> list[str]:
     between = "" if pin.commits is None else _number(pin.commits, "commit")
     if pin.link:
         between = f"[{between or 'compare'}]({pin.link})"
-    return [pin.distribution, _code(pin.old), _code(pin.new), between]
+    return [pin.distribution, code(pin.old), code(pin.new), between]
 
 
 def _areas(run: RunView) -> str:
     rows = [[_plain(area), *(str(found[name] or "") for name in run.columns)] for area, found in run.areas.items()]
     total = ["**all**", *(f"**{run.counts[name]}**" for name in run.columns)]
-    return f"### Areas\n\n{_table(['area', *run.columns], [*rows, total], right=True)}"
+    return f"### Areas\n\n{table(['area', *run.columns], [*rows, total], right=True)}"
 
 
 def _finding_line(number: int, found: Finding) -> str:
-    return f"**{number}. {found.label}** {_code(found.case['case'])}{_more(found)}: {_code(found.case['why'])}"
+    return f"**{number}. {found.label}** {code(found.case['case'])}{_more(found)}: {code(found.case['why'])}"
 
 
 def _finding(number: int, found: Finding) -> str:
-    parts = [f"### {number}. {found.label}: {_code(found.case['case'])}{_more(found)}"]
+    parts = [f"### {number}. {found.label}: {code(found.case['case'])}{_more(found)}"]
     if found.divergence.get("why"):
         parts.append(f"{_capital(_plain(found.divergence['why']))}.")
     if found.differences:
         lines = [line for item in found.differences[:_ROWS] for line in _diff(item)]
         parts.append(_block("\n".join(lines), "diff") + _and_more(found.differences, _ROWS))
     else:
-        parts.append(_code(found.case["why"]))
+        parts.append(code(found.case["why"]))
     if found.distance:
         parts.append(_plain(found.distance))
     parts.append(_config_rows(found))
-    parts += [_folded(f"last output of {side}", _block(text)) for side, text in found.output]
+    parts += [folded(f"last output of {side}", _block(text)) for side, text in found.output]
     parts.append(_block("\n".join(found.commands.values())))
     if found.alike:
-        ids = ", ".join(_code(case) for case in found.alike[:_IDS]) + _and_more(found.alike, _IDS, " ")
-        parts.append(_folded(_number(len(found.alike), "more case") + " alike", ids))
+        ids = ", ".join(code(case) for case in found.alike[:_IDS]) + _and_more(found.alike, _IDS, " ")
+        parts.append(folded(_number(len(found.alike), "more case") + " alike", ids))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -185,9 +185,9 @@ def _config_rows(found: Finding) -> str:
     shown = near or far
     if not shown:
         return ""
-    about = f"Config fields that touch {_code(found.divergence['module'])}" if near else "Config fields that differ"
-    rows = [[_code(row["field"]), _code(row["old"]), _code(row["new"])] for row in shown[:_ROWS]]
-    return _folded(f"{about} ({len(shown)})", _table(["field", "old", "new"], rows) + _and_more(shown, _ROWS))
+    about = f"Config fields that touch {code(found.divergence['module'])}" if near else "Config fields that differ"
+    rows = [[code(row["field"]), code(row["old"]), code(row["new"])] for row in shown[:_ROWS]]
+    return folded(f"{about} ({len(shown)})", table(["field", "old", "new"], rows) + _and_more(shown, _ROWS))
 
 
 def _details(run: RunView) -> dict[str, str]:
@@ -200,7 +200,7 @@ def _details(run: RunView) -> dict[str, str]:
     not_run = Counter(str(case["why"]) for case in run.cases if case["verdict"] == Verdict.NOT_RUN)
     reasons = [[_plain(why), str(count)] for why, count in not_run.most_common()]
     other = [
-        [_code(case["case"]), str(case["verdict"]), _plain(_short(case["why"]))]
+        [code(case["case"]), str(case["verdict"]), _plain(_short(case["why"]))]
         for case in run.cases
         if case["verdict"] in (Verdict.DRIFT, Verdict.MASKED, Verdict.WITHIN_NOISE)
     ]
@@ -209,7 +209,7 @@ def _details(run: RunView) -> dict[str, str]:
         ("cases within noise, masked, or with a drifted golden", ["case", "verdict", "why"], other),
         ("cases that did not run", ["reason", "cases"], reasons),
     ]
-    return {name: _folded(f"{_capital(name)} ({len(rows)})", _table(head, rows)) for name, head, rows in tables if rows}
+    return {name: folded(f"{_capital(name)} ({len(rows)})", table(head, rows)) for name, head, rows in tables if rows}
 
 
 def _changes(case: CaseRecord) -> Sequence[Mapping[str, Any]]:
@@ -224,16 +224,16 @@ def _and_more(items: Sequence[object], shown: int, before: str = "\n\n") -> str:
     return f"{before}… and {len(items) - shown} more" if len(items) > shown else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False) -> str:
     """A table; cells are Markdown already."""
     rule = ["---", *("---:" if right else "---" for _ in head[1:])]
     escaped = [[cell.replace("|", "\\|") for cell in cells] for cells in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *escaped])
 
 
-def _folded(summary: str, body: str) -> str:
+def folded(summary: str, body: str) -> str:
     """A block that opens on a click; GitHub reads Markdown inside only after an empty line."""
-    shown = re.sub(r"(`+) ?(.*?) ?\1", lambda code: f"<code>{escape(code[2])}</code>", summary)
+    shown = re.sub(r"(`+) ?(.*?) ?\1", lambda span: f"<code>{escape(span[2])}</code>", summary)
     return f"<details><summary>{shown}</summary>\n\n{body}\n\n</details>"
 
 
@@ -242,9 +242,11 @@ def _block(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """A code span on one line that holds any text."""
-    line = _short(" ⏎ ".join(str(text).splitlines())) or " "
+    line = _short(" ⏎ ".join(str(text).splitlines()))
+    if not line:
+        return ""
     ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{ticks}{space}{line}{space}{ticks}"

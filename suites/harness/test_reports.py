@@ -17,7 +17,17 @@ from toy_project import PYPROJECT, Project, make_project
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.report import RunView, json_report, junit_report, markdown_report, print_run, print_summary, read_run
+from harness.report import (
+    RecordsError,
+    RunView,
+    json_report,
+    junit_report,
+    markdown_report,
+    print_run,
+    print_summary,
+    read_run,
+)
+from harness.report.against import KINDS, against
 from harness.report.markdown import COMMENT, STICKY, SUMMARY
 from harness.report.pins import moved_pins
 from harness.stacks import StackUsageError, load_settings
@@ -255,6 +265,64 @@ def test_where_a_distribution_is_developed_is_checked(tmp_path: Path, table: str
         load_settings(tmp_path)
 
 
+def parity(*words: str, status: int = 0) -> str:
+    """Standard output of the `parity` command in this process; starting another takes seconds."""
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def two_runs(folder: Path) -> tuple[RunView, RunView]:
+    """An earlier run, and a later one in which every kind of change occurs."""
+    size, norm = ("size", "1", "2"), ("norm", "1", "2")
+    earlier = view(
+        folder / "earlier",
+        *(case("same"), case("breaks"), regression("mended", size), regression("other", size)),
+        *(regression("still", ("size", "1", "3")), case("moved"), case("gone")),
+    )
+    later = view(
+        folder / "later",
+        *(case("same"), regression("breaks", norm), case("mended"), regression("other", norm)),
+        *(regression("still", size), case("moved", "declared", why="the size moved"), case("added")),
+        regression("new", norm),
+    )
+    return earlier, later
+
+
+def test_a_run_against_an_earlier_one_tells_only_what_changed(tmp_path: Path) -> None:
+    earlier, later = two_runs(tmp_path)
+    found = against(later, earlier)
+    kinds = {kind: [change.case for change in getattr(found, kind)] for kind in KINDS}
+    assert kinds == {
+        "worse": ["breaks", "new"],
+        "better": ["mended"],
+        "otherwise": ["other"],
+        "moved": ["moved"],
+        "gone": ["gone"],
+        "added": ["added"],
+    }
+    assert found.line.startswith("WORSE: 2 fail now, and did not, 1 no longer fail, ")
+    assert against(later, later).line == "NOT WORSE: every case came to the same"
+
+
+def test_two_runs_are_compared_in_every_format_that_can(tmp_path: Path) -> None:
+    earlier, later = two_runs(tmp_path)
+    words = ("report", str(later.folder), "--against", str(earlier.folder))
+    shown = parity(*words, status=1)
+    assert "  breaks: identical → regression  norm: 1 → 2" in shown
+    assert "### 2 fail now, and did not\n\n| case |" in parity(*words, "--format", "md", status=1)
+    assert json.loads(parity(*words, "--format", "json", status=1))["better"][0]["case"] == "mended"
+    assert "NOT WORSE" in parity("report", str(later.folder), "--against", str(later.folder))
+    refused = CliRunner().invoke(app, [*words, "--format", "html"])
+    assert isinstance(refused.exception, RecordsError)
+
+
+def test_the_terminals_report_can_be_a_plain_file(tmp_path: Path) -> None:
+    run = view(tmp_path, case("config"))
+    assert parity("report", str(run.folder), "-o", str(tmp_path / "report.txt")) == ""
+    assert (tmp_path / "report.txt").read_text().startswith("PASSES: nothing to act on in 1 case\n")
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The toy project with one difference, run once with pytest's own JUnit file."""
@@ -278,13 +346,6 @@ def test_pytests_own_junit_has_the_same_properties(project: Project) -> None:
     assert properties["verdict"] == "regression"
     assert properties["pins"].startswith("toy ")
     assert properties["first_difference"] == "config.fusion: True → False"
-
-
-def parity(*words: str) -> str:
-    """Standard output of the `parity` command in this process; starting another takes seconds."""
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def test_report_renders_every_format_from_the_records(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
