@@ -36,3 +36,10 @@ def test_against_one_rank(parity: Parity, new_layout: str) -> None:
 @pytest.mark.parametrize("new_layout", ["tp2_ep2", "ep4"])
 def test_experts_against_one_rank(parity: Parity, new_layout: str) -> None:
     parity("training_step", hf_config="qwen3_moe_deep", old_layout="single", new_layout=new_layout)
+
+
+@pytest.mark.regression("K17")
+@pytest.mark.parametrize("written_by", ["own", "old", "new"])
+@pytest.mark.parametrize("layout", ["tp2_pp2", "pp4_dp2"])
+def test_adapters_are_resumed(parity: Parity, layout: str, written_by: str) -> None:
+    parity("adapter_resume", hf_config="qwen3_deep", layout=layout, written_by=written_by)
