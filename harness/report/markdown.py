@@ -15,7 +15,7 @@ from typing import Any
 from harness.compare import Verdict
 from harness.compare.ledger import CLASSES
 from harness.report.findings import Finding
-from harness.report.pins import MovedPin
+from harness.report.pins import MovedPin, counted
 from harness.report.run_view import CaseRecord, RunView
 
 COMMENT = 65_536
@@ -47,7 +47,7 @@ def markdown_report(run: RunView, limit: int = SUMMARY) -> str:
     told = page.as_many("findings", lines, "finding")
     for number, block in enumerate(blocks[:told]):
         if not page.swap("findings", number, block):
-            page.cut.append(f"the details of {_number(len(blocks) - number, 'finding')}")
+            page.cut.append(f"the details of {counted(len(blocks) - number, 'finding')}")
             break
     details = _details(run)
     for name, block in details.items():
@@ -77,7 +77,7 @@ class _Page:
         kept = 0
         for line in lines:
             if not self._add(name, line):
-                self.cut.append(f"{_number(len(lines) - kept, noun)} of {len(lines)}")
+                self.cut.append(f"{counted(len(lines) - kept, noun)} of {len(lines)}")
                 break
             kept += 1
         return kept
@@ -120,7 +120,7 @@ def _head(run: RunView) -> str:
     facts = [
         f"**{_plain(run.title)}**",
         f"{run.lane} lane",
-        f"{run.seconds / 60:.0f} min" if run.seconds else "not finished",
+        run.took or "not finished",
         f"run {run.name}",
     ]
     lines = [STICKY, f"## {mark} parity {_plain(run.verdict_line)}", "", " · ".join(facts), "", run.summary]
@@ -138,9 +138,7 @@ def _pins(moved: Sequence[MovedPin]) -> str:
 
 
 def _pin_row(pin: MovedPin) -> list[str]:
-    between = "" if pin.commits is None else _number(pin.commits, "commit")
-    if pin.link:
-        between = f"[{between or 'compare'}]({pin.link})"
+    between = f"[{pin.between or 'compare'}]({pin.link})" if pin.link else pin.between
     return [pin.distribution, code(pin.old), code(pin.new), between]
 
 
@@ -170,7 +168,7 @@ def _finding(number: int, found: Finding) -> str:
     parts.append(_block("\n".join(found.commands.values())))
     if found.alike:
         ids = ", ".join(code(case) for case in found.alike[:_IDS]) + _and_more(found.alike, _IDS, " ")
-        parts.append(folded(_number(len(found.alike), "more case") + " alike", ids))
+        parts.append(folded(counted(len(found.alike), "more case") + " alike", ids))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -217,7 +215,7 @@ def _changes(case: CaseRecord) -> Sequence[Mapping[str, Any]]:
 
 
 def _more(found: Finding) -> str:
-    return f" and {_number(len(found.alike), 'more case')}" if found.alike else ""
+    return f" and {counted(len(found.alike), 'more case')}" if found.alike else ""
 
 
 def _and_more(items: Sequence[object], shown: int, before: str = "\n\n") -> str:
@@ -263,7 +261,3 @@ def _short(text: str) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -35,6 +35,16 @@ class MovedPin:
     link: str | None = None
     commits: int | None = None
 
+    @property
+    def between(self) -> str:
+        """`3 commits`; empty without a clone."""
+        return "" if self.commits is None else counted(self.commits, "commit")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 case`, `2,000 cases`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
 
 def moved_pins(
     old: Mapping[str, RecordedPin],

@@ -95,10 +95,10 @@ def _areas_in_words(run: RunView, columns: Sequence[str]) -> Table:
 
 def _print_verdict(run: RunView, console: Console) -> None:
     console.print(Text(run.verdict_line, "bold red" if run.fails else "bold green"), soft_wrap=True)
-    took = f" · {run.seconds / 60:.1f} min" if run.seconds else ""
+    took = f" · {run.took}" if run.took else ""
     console.print(Text(f"{run.title} · {run.lane} lane{took}"), soft_wrap=True)
     for pin in run.moved if run.sides[0] != run.sides[1] else ():
-        commits = "" if pin.commits is None else f" ({pin.commits} commits)"
+        commits = f" ({pin.between})" if pin.between else ""
         console.print(Text(f"  {pin.distribution} {pin.old} → {pin.new}{commits}"), soft_wrap=True)
 
 

@@ -115,7 +115,7 @@ def test_markdown_is_cut_to_what_github_shows_and_says_what_it_cut(tmp_path: Pat
     assert 50_000 < len(comment) <= COMMENT
     assert 900_000 < len(summary.encode()) <= SUMMARY
     for text in (comment, summary):
-        assert "FAILS: 1500 regression in 1500 cases" in text
+        assert "FAILS: 1500 regression in 1,500 cases" in text
         assert "| **all** | **1500** |" in text
         assert "> Cut, because GitHub shows no more: " in text
     assert " findings of 1500" in comment.splitlines()[-1]
@@ -221,6 +221,14 @@ def test_the_terminal_starts_with_the_verdict_and_folds_what_is_well(tmp_path: P
     assert "   bisect  parity bisect 'step[tp2]' --axis verl --good 0.7.1 --bad 0.8.0 --stack verl-1" in lines
     assert not any("config[7]" in line for line in lines)
     assert any("config[7]" in line for line in printed(run, 80, all_cases=True))
+
+
+def test_where_the_time_went(tmp_path: Path) -> None:
+    records = write_run(tmp_path, [case("config"), case("step"), case("gpu", "not_run")])
+    for stack, seconds in (("verl-1", 30.0), ("verl-2", 20.0), ("verl-2", 4.0)):
+        records.write("imported", {"stack": stack, "seconds": seconds, "modules": 1})
+    assert read_run(records).took.endswith("min (imports 30 s, cases 0 s, comparison 1 s)")
+    assert view(tmp_path / "unfinished", case("config"), finished=False).took == ""
 
 
 def git(folder: Path, *words: str) -> str:
