@@ -63,7 +63,7 @@ class RunView:
         What cases take beyond the slower of their sides is comparison: their files are read, compared and judged. With
         several processes the parts add up to more than the whole. Empty where the end of the run is not recorded.
         """
-        if not self.seconds:
+        if self.seconds is None:
             return ""
         inside = sum(max((float(side.get("seconds", 0)) for side in case["sides"]), default=0.0) for case in self.ran)
         whole = sum(float(case["seconds"]) for case in self.ran)
