@@ -59,7 +59,7 @@ def explain(
     ] = True,
     workers: Workers = None,
 ) -> None:
-    """Say which pin brings a difference, which config field causes it, and which commit brought it.
+    r"""Say which pin brings a difference, which config field causes it, and which commit brought it.
 
     Pins of the new side are put into the old one, alone and in minimal groups; then the config fields that changed
     are set back on the guilty step, one at a time and in minimal groups. A field is named only if setting it back
@@ -67,7 +67,7 @@ def explain(
     the guilty pin (--clone, or PARITY_CLONES) its commits are searched, those that touch the field first; without,
     the last line is the command that does. What was observed before is read back.
 
-    Examples: parity explain 'training_step[bfloat16,dp2]' --old verl-0.8.0 --new verl-0.9.1
+    Examples: parity explain 'training_step\[bfloat16,dp2]' --old verl-0.8.0 --new verl-0.9.1
     · parity explain training_step dtype=bfloat16 --layout dp2
     """
     settings = settings_with(sides.clone)

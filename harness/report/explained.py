@@ -63,9 +63,10 @@ def _cause(found: Explanation) -> list[str]:
     if cause is not None and cause.fields:
         moves = ", ".join(f"{name} {' → '.join(cause.changed[name])}" for name in sorted(cause.fields))
         return [f"caused by {moves}: set back, the sides agree"]
-    about = (
-        "no config was resolved" if cause is None else f"none of {len(cause.changed)} changed config fields explains it"
-    )
+    about = "no config was resolved"
+    if cause is not None:
+        changed = len(cause.changed)
+        about = f"none of {changed} changed config fields explains it" if changed else "no config field changed"
     return [f"{about}; {found.parting.why or 'no module was traced'}{_sources(found.sources)}"]
 
 
