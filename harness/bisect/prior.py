@@ -61,7 +61,9 @@ def leads_of(difference: Difference) -> Leads:
         return Leads(
             tuple(dict.fromkeys(quoted)), tuple(dict.fromkeys(f"{name.replace('.', '/')}.py" for name in origins))
         )
-    words = re.findall(r"[A-Za-z_]\w{3,}", difference.path)
+    # What the tree begins with is the probe's own word.
+    _, *within = re.split(r"[./]", difference.path.rpartition(": ")[2], maxsplit=1)
+    words = re.findall(r"[A-Za-z_]\w{3,}", "".join(within))
     compound = [word for word in words if "_" in word.strip("_")]
     return Leads(tuple((compound or words)[-1:]))
 
@@ -88,10 +90,10 @@ def prior_of(candidates: Sequence[Candidate], leads: Leads) -> Prior | None:
 
 
 def _told(leads: Leads, fields: int, files: int) -> str:
-    named = ", ".join(leads.fields)
-    counted = [f"{fields} candidates touch {named}"] if fields else []
-    counted += [f"{files} a file that names it" if leads.fields else f"{files} touch {', '.join(leads.files)}"]
-    return f"likely places first: {', '.join(counted)}"
+    concerned = f"a file that names {', '.join(leads.fields)}" if leads.fields else ", ".join(leads.files)
+    counted = [f"{fields} that touch {', '.join(leads.fields)}"] if fields else []
+    counted += [f"{files} that change {concerned}"] if files else []
+    return f"likely candidates first: {', '.join(counted)}"
 
 
 def _steps(candidates: Sequence[Candidate]) -> list[dict[Path, list[str]]]:

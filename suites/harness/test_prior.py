@@ -23,6 +23,10 @@ def test_a_path_names_its_field(path: str, field: str) -> None:
     assert leads_of(Difference(path, "changed", "1", "2")) == Leads((field,))
 
 
+def test_a_word_of_the_probe_is_no_field() -> None:
+    assert leads_of(Difference("rank0: grad_norm", "changed", "1", "2")) == Leads()
+
+
 def test_an_exception_names_what_it_quotes_and_where_it_comes_from() -> None:
     text = "AttributeError: Provider has no attribute 'enable_replay'. (from toy.models.provider:Provider.apply)"
     assert leads_of(Difference("exception", "added", "(absent)", text)) == Leads(
@@ -56,7 +60,7 @@ def test_commits_that_touch_the_field_come_before_those_that_touch_its_file(clon
     assert weights.argsort()[-2:].tolist() == [7, 3]
     assert len({float(weight) for weight in weights[[1, 2, 4, 5, 6, 8, 9]]}) == 1, "a test is no source"
     assert (weights[1:] > 0).all()
-    assert prior.told == "likely places first: 1 candidates touch wide_field, 2 a file that names it"
+    assert prior.told == "likely candidates first: 1 that touch wide_field, 2 that change a file that names wide_field"
 
 
 def test_a_file_is_a_lead_of_its_own(clone: tuple[Path, list[str]]) -> None:
