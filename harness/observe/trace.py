@@ -22,7 +22,8 @@ class TracedTensor:
         norm: Euclidean norm in float32, None where it is not finite or the dtype has no fractions.
         sketch: base64 of `SKETCH` float64: sums of the elements with fixed random signs, so that the sketch of a
             difference is the difference of sketches, and its norm about that of the difference (Johnson and
-            Lindenstrauss 1984; within a fifth, mostly). Empty where there is no norm, or for very large tensors.
+            Lindenstrauss 1984; within a fifth, mostly). Empty where there is no norm, for very large tensors, and for
+            inputs and parameters of the forward phase, which nobody asks.
     """
 
     dtype: str

@@ -39,8 +39,8 @@ def traced(run: Run, chunks: Sequence[Any]) -> Iterator[None]:
         run.trace += recorder.steps()
 
 
-def traced_tensor(tensor: Any) -> TracedTensor:
-    """Hash, norm and sketch of a torch tensor."""
+def traced_tensor(tensor: Any, *, sketched: bool = False) -> TracedTensor:
+    """Hash and norm of a torch tensor, and its sketch where somebody will ask how far off it is."""
     import torch
 
     dense = tensor.detach().cpu().contiguous().clone()  # numpy's hold makes a storage unresizable for its owner
@@ -50,7 +50,7 @@ def traced_tensor(tensor: Any) -> TracedTensor:
         shape=tuple(tensor.shape),
         sha256=hashlib.sha256(dense.reshape(-1).view(torch.uint8).numpy()).hexdigest()[:16],
         norm=norm if math.isfinite(norm) else None,
-        sketch=_sketch(dense) if math.isfinite(norm) and dense.numel() <= _LARGEST_SKETCHED else "",
+        sketch=_sketch(dense) if sketched and math.isfinite(norm) and dense.numel() <= _LARGEST_SKETCHED else "",
     )
 
 
@@ -130,7 +130,7 @@ class _Recorder:
 
         def after(_module: Any, _arguments: Any, _keywords: Any, results: Any) -> None:
             call, given = self._open.pop(), list(_tensors(results))
-            call.outputs = tuple(map(traced_tensor, given))
+            call.outputs = tuple(traced_tensor(tensor, sketched=True) for tensor in given)
             for place, tensor in enumerate(given):
                 self._await_gradient(tensor, call, call.gradients_in, place)
             self._ended.append(call)
@@ -166,7 +166,7 @@ class _Recorder:
     def _arrived(self, watched: _Watched, gradient: Any) -> None:
         if gradient is None:
             return
-        found = traced_tensor(gradient)
+        found = traced_tensor(gradient, sketched=True)
         for call, kept, place in reversed(watched.wanted):  # the innermost module saw the tensor last
             kept[place] = found
             call.arrived = next(self._clock)

@@ -12,9 +12,9 @@ from harness.compare.elements import ObservedTensors
 from harness.compare.profile import profile
 from harness.compare.tensors import TensorVerdict
 
-_WHOLE = 20
+_WHOLE = 12
 """Tensors of a case that are kept with everything said of them."""
-_PICTURED = 6
+_PICTURED = 4
 """Of these, how many with a histogram and a map."""
 _BRIEF = 600
 """Tensors of a case that are kept at all."""

@@ -13,6 +13,7 @@ import pytest
 from recorded_runs import HOSTILE, case, pin, regression, view
 
 from harness.report import RunView, html_report
+from harness.report.html_data import BUDGET
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright's Python package is not installed")
 
@@ -241,6 +242,23 @@ def test_two_thousand_cases_load_and_filter_fast(tmp_path: Path, open_report: Op
     assert 0 < len(shown(page)) < MANY / 10
     assert loaded < 10_000, f"{loaded:.0f} ms to load"
     assert took < 1_000, f"{took:.0f} ms to filter"
+
+
+def test_a_file_stays_small_however_much_differs(tmp_path: Path, open_report: Open) -> None:
+    long = [(f"config.field_{number}", "x" * 600, "y" * 600) for number in range(60)]
+    cases = [
+        regression(f"step[{number}]", *long, tensors=[TENSOR] * 20, divergence=DIVERGENCE) for number in range(300)
+    ]
+    run = view(tmp_path / "run", *cases)
+    page = open_report(run).page
+    assert page.evaluate("document.documentElement.outerHTML.length") < 2 * BUDGET
+    assert len(shown(page)) == 300
+    page.locator("#list .id >> text='step[0]'").click()
+    assert page.locator("#case .tree .leaf").count() == 60
+    page.goto(f"{page.url.partition('#')[0]}#/case/step%5B299%5D")
+    page.wait_for_selector("text=Told in brief")
+    assert page.locator("#case .tree .leaf").count() == 5
+    assert "… and 55 more" in page.inner_text("#case")
 
 
 CONTRAST = """(selector) => {

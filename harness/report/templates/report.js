@@ -104,7 +104,7 @@
     const draw = (node, before) => {
       const { step, item, children } = node;
       if (item) {
-        const mark = item.change === undefined && !item.plain ? el("span", { class: "undeclared" }, "not declared") : "";
+        const mark = item.undeclared ? el("span", { class: "undeclared" }, "not declared") : "";
         const kind = item.kind === "changed" ? "" : el("span", { class: "quiet" }, item.kind);
         return el("li", {}, el("div", { class: "leaf" }, before + step, " ", kind, " ", mark), ...pair(item), ...(item.change === undefined ? [] : [because(item)]));
       }
@@ -216,10 +216,11 @@
     const parts = [
       el("nav", { "aria-label": "cases" }, el("a", { href: "#/" }, "← all cases"), ...neighbour(-1, "previous (k)"), ...neighbour(1, "next (j)")),
       el("h1", { class: "id" }, found.case),
-      el("p", {}, verdictOf(found), ` ${found.why ?? ""}`),
+      el("p", {}, verdictOf(found), found.triage ? ` (${found.triage})` : "", ` ${found.why ?? ""}`),
       el("p", { class: "facts" }, [found.subject, `area ${found.area}`, found.layout && `layout ${found.layout}`, `${(found.seconds ?? 0).toFixed(2)} s`].filter(Boolean).join(" · ")),
       ...Object.entries(found.commands ?? {}).map(([why, command]) => el("p", { class: "command" }, el("span", {}, why), el("code", {}, command))),
     ];
+    if (found.brief) parts.push(el("p", { class: "note" }, "Told in brief, to keep this file small: the command above shows all of it, and so do the records."));
     if (found.divergence?.why) {
       parts.push(section("First divergence", el("p", {}, found.divergence.why), ...(found.divergence.detail.length ? [el("pre", {}, found.divergence.detail.join("\n"))] : []),
         ...["forward", "backward"].map((phase) => moduleChart({ modules: [], ...found.divergence }, phase)).filter(Boolean)));
@@ -228,7 +229,7 @@
     if (found.differences) parts.push(section(`Differences (${found.differences.length + (found.more ?? 0)})`, tree(found.differences), ...(found.more ? [el("p", { class: "quiet" }, `… and ${found.more} more, in the records`)] : [])));
     if (found.stale) parts.push(section("Declared, but gone", ...found.stale.map((item) => el("div", {}, el("code", {}, item.path), because(item)))));
     for (const [name, label] of [["masked", "Masked by the lane"], ["drift", "Drift of the golden"]]) {
-      if (found[name]) parts.push(section(label, tree(found[name].map((item) => ({ ...item, plain: true })))));
+      if (found[name]) parts.push(section(label, tree(found[name])));
     }
     if (found.configs) {
       parts.push(section(`Fields of the resolved configs that differ (${found.configs.length})`, el("div", { class: "scroll" }, el("table", {},
