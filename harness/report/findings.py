@@ -44,8 +44,9 @@ class Finding:
 
     @property
     def differences(self) -> Sequence[Mapping[str, str]]:
-        """What is not declared: path, kind, old and new value."""
-        return self.case.get("undeclared", ())
+        """What is not declared, but for tensors: path, kind, old and new value."""
+        names = {tensor["name"] for tensor in self._tensors}
+        return [item for item in self.case.get("undeclared", ()) if _RANK.sub("", item["path"]) not in names]
 
     @property
     def divergence(self) -> Mapping[str, Any]:
@@ -53,16 +54,18 @@ class Finding:
         return self.case.get("divergence") or {}
 
     @property
-    def distance(self) -> str:
-        """How far off the worst tensor is, and how far beyond noise; empty where no tensor says."""
-        worst = next((tensor for tensor in self.case.get("tensors", ()) if tensor["kind"] == "different"), None)
-        if worst is None or worst.get("needed") is None:
-            return ""
-        found = f"{worst['name']}: {worst['quantity']} {worst['needed']:.3g}"
-        if not worst["allowed"]:
-            return f"{found}; bit for bit was expected{': ' + worst['no_floor'] if worst['no_floor'] else ''}"
-        times = worst["needed"] / worst["allowed"]
-        return f"{found}, {times:.3g} times what the noise floor allows ({worst['allowed']:.3g})"
+    def ends(self) -> tuple[str, str]:
+        """What the two values of a difference are: a check of one stack expects one and finds the other."""
+        return ("expected", "actual") if self.case.get("stack") else ("old", "new")
+
+    @property
+    def distances(self) -> list[str]:
+        """How far off each tensor is that differs, and how far beyond noise, the worst first."""
+        return [_distance(tensor) for tensor in self._tensors]
+
+    @property
+    def _tensors(self) -> Sequence[Mapping[str, Any]]:
+        return [tensor for tensor in self.case.get("tensors", ()) if tensor["kind"] == "different" and "name" in tensor]
 
     @property
     def config_rows(self) -> tuple[list[Mapping[str, str]], list[Mapping[str, str]]]:
@@ -95,6 +98,18 @@ def _gravity(found: Finding) -> tuple[bool, int, int, str]:
     triage = found.case.get("triage")
     harmless = triage is not None and not Triage(triage).blocks
     return harmless, -list(Verdict).index(found.verdict), -len(found.alike), found.case["case"]
+
+
+def _distance(tensor: Mapping[str, Any]) -> str:
+    rank = f"rank{tensor['rank']}: " if tensor["rank"] else ""
+    name = f"{rank}{tensor['name']}"
+    if tensor.get("needed") is None:
+        return f"{name}: differs"
+    found = f"{name}: {tensor['quantity']} {tensor['needed']:.3g}"
+    if not tensor["allowed"]:
+        return f"{found}; bit for bit was expected{': ' + tensor['no_floor'] if tensor['no_floor'] else ''}"
+    times = tensor["needed"] / tensor["allowed"]
+    return f"{found}, {times:.3g} times what the noise floor allows ({tensor['allowed']:.3g})"
 
 
 def _simplest(case: Mapping[str, Any]) -> tuple[int, str]:

@@ -27,6 +27,7 @@ STICKY = "<!-- parity report -->"
 
 _VALUE = 240
 _ROWS = 12
+_TENSORS = 4
 _IDS = 200
 _NOTE = 600
 """Characters kept free for the note of what was cut."""
@@ -159,10 +160,11 @@ def _finding(number: int, found: Finding) -> str:
     if found.differences:
         lines = [line for item in found.differences[:_ROWS] for line in _diff(item)]
         parts.append(_block("\n".join(lines), "diff") + _and_more(found.differences, _ROWS))
-    else:
+    if found.distances:
+        listed = "\n".join(f"- {code(line)}" for line in found.distances[:_TENSORS])
+        parts.append(listed + _and_more(found.distances, _TENSORS, "\n- "))
+    if not found.differences and not found.distances:
         parts.append(code(found.case["why"]))
-    if found.distance:
-        parts.append(_plain(found.distance))
     parts.append(_config_rows(found))
     parts += [folded(f"last output of {side}", _block(text)) for side, text in found.output]
     parts.append(_block("\n".join(found.commands.values())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -23,6 +23,7 @@ _STYLES: dict[str, str] = {
     Verdict.UNSUPPORTED: "yellow",
     Verdict.DRIFT: "yellow",
     Verdict.NOT_RUN: "dim",
+    UNEXPLAINED: "yellow",
 }
 _FEW_CASES = 40
 """So many cases are listed; more are folded to counts, but for those that nobody expects."""
@@ -31,6 +32,7 @@ _WIDE = 100
 _UNFOLDED = (Verdict.MASKED, Verdict.DRIFT)
 _FINDINGS = 12
 _DIFFERENCES = 4
+_TENSORS = 3
 _ROWS = 8
 _VALUE = 400
 
@@ -111,12 +113,13 @@ def _print_finding(number: int, found: Finding, console: Console) -> None:
     if found.divergence.get("why"):
         _print_line(found.divergence["why"], console)
     for difference in found.differences[:_DIFFERENCES]:
-        _print_difference(difference["path"], difference["old"], difference["new"], console)
+        _print_difference(difference, found.ends, console)
     _print_more(found.differences, _DIFFERENCES, console)
-    if not found.differences:
+    for line in found.distances[:_TENSORS]:
+        _print_line(line, console)
+    _print_more(found.distances, _TENSORS, console, "tensors")
+    if not found.differences and not found.distances:
         _print_line(found.case["why"], console)
-    if found.distance:
-        _print_line(found.distance, console)
     near, far = found.config_rows
     if near or far:
         touch = f"that touch {found.divergence['module']}" if near else "of the resolved configs that differ"
@@ -128,15 +131,16 @@ def _print_finding(number: int, found: Finding, console: Console) -> None:
         console.print(Text.assemble(f"   {why:<8}", (command, "cyan")), soft_wrap=True)
 
 
-def _print_difference(path: str, old: str, new: str, console: Console) -> None:
+def _print_difference(difference: Mapping[str, str], ends: tuple[str, str], console: Console) -> None:
     """One line where it fits, else three."""
+    path, old, new = (difference[key] for key in ("path", "old", "new"))
     line = f"{path}: {old} → {new}"
     if "\n" not in line and len(line) + 3 <= console.width:
         _print_line(line, console)
         return
     _print_line(f"{path}:", console)
-    _print_line(f"  old {_short(old)}", console)
-    _print_line(f"  new {_short(new)}", console)
+    for end, value in zip(ends, (old, new), strict=True):
+        _print_line(f"  {end} {_short(value)}", console)
 
 
 def _print_line(line: str, console: Console, style: str = "") -> None:
@@ -144,9 +148,9 @@ def _print_line(line: str, console: Console, style: str = "") -> None:
         console.print(Text(f"   {part}", style), soft_wrap=True)
 
 
-def _print_more(items: Sequence[object], shown: int, console: Console) -> None:
+def _print_more(items: Sequence[object], shown: int, console: Console, what: str = "") -> None:
     if len(items) > shown:
-        _print_line(f"… and {len(items) - shown} more", console, "dim")
+        _print_line(f"… and {len(items) - shown} more {what}".rstrip(), console, "dim")
 
 
 def _print_rest(findings: Sequence[Finding], console: Console) -> None:
