@@ -11,7 +11,9 @@ from harness.compare.trees import Difference
 from harness.observe.globs import matches
 
 _NO_ANSWER = (Verdict.BROKEN, Verdict.NOT_RUN)
-_EXCEPTION, _UNAVAILABLE = "exception", "unavailable"
+_EXCEPTION = "exception"
+UNAVAILABLE = "unavailable"
+"""Path of the difference that one side lacks what the case needs: it says nothing about any other."""
 
 
 class NoDifferenceError(ValueError):
@@ -36,7 +38,7 @@ class Focus:
         """What a candidate says, compared with the good end, and why."""
         if judged.verdict in _NO_ANSWER:
             return Answer.SKIP, judged.why
-        lacking = next((item for item in judged.differences if item.path == _UNAVAILABLE), None)
+        lacking = next((item for item in judged.differences if item.path == UNAVAILABLE), None)
         if lacking:
             return Answer.SKIP, lacking.new
         found = next((item for item in judged.differences if item.path == self.difference.path), None)

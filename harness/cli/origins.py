@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.bisect.candidates import releases, releases_between
+from harness.bisect.focus import UNAVAILABLE
 from harness.bisect.prior import Leads
 from harness.bisect.walk import Line, Route
 from harness.cli.handover import Handover
@@ -188,15 +189,16 @@ def check(
     finally:
         runner.stop()
     console.print(f"{found.id}: {outcome.judged.verdict} {outcome.judged.why}", markup=False, soft_wrap=True)
-    raise typer.Exit(_status(outcome.judged, path))
+    raise typer.Exit(status_of(outcome.judged, path))
 
 
-def _status(judged: Judged, path: str | None) -> int:
+def status_of(judged: Judged, path: str | None) -> int:
     """For `git bisect run`: what cannot be imported, or fails in another way than is looked for, cannot be tested."""
     shown = [item for item in judged.undeclared if path is None or matches(path, item.path)]
     raised = [item for item in judged.differences if item.path == "exception" and item.old != item.new]
     unusable = raised and (path is None or not shown) and (path is not None or raised[0].new.startswith(_NO_IMPORT))
-    if judged.verdict in (Verdict.BROKEN, Verdict.NOT_RUN) or unusable:
+    lacking = any(item.path == UNAVAILABLE for item in judged.differences)
+    if judged.verdict in (Verdict.BROKEN, Verdict.NOT_RUN) or lacking or unusable:
         return SKIP
     return 1 if shown else 0
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.bisect.focus import Focus, choose
+from harness.cli.origins import SKIP, status_of
 from harness.compare import Ledger, Side, judge
 from harness.compare.divergence import Divergence, first_divergence
 from harness.explain.fields import causing_fields, changed_fields
@@ -34,6 +35,13 @@ OLD, NEW = side({"total": 1}), side({"total": 10})
 
 def unavailable(reason: str) -> Side:
     return Side("attempt", "toy", {}, unavailable=reason)
+
+
+def test_check_passes_over_what_lacks_something() -> None:
+    lacking = judge("case", OLD, unavailable("no such package"), Ledger())
+    assert [status_of(lacking, path) for path in (None, "total")] == [SKIP, SKIP]
+    assert status_of(judge("case", OLD, NEW, Ledger()), "total") == 1
+    assert status_of(judge("case", OLD, OLD, Ledger()), "total") == 0
 
 
 def silent(_line: str) -> None:
