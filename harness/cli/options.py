@@ -16,7 +16,7 @@ from rich.console import Console
 from harness.cases import OWN
 from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
-from harness.report.records import FILE, RecordsError
+from harness.report.records import FILE, Records, RecordsError
 from harness.selection import Selection
 from harness.stacks import load_settings
 from harness.workers.protocol import Limits
@@ -156,7 +156,7 @@ def typed_value(text: str) -> Any:
 
 
 def latest_run() -> Path:
-    """The folder of the latest run.
+    """The folder of the latest run; those of `explain`, `bisect` and `matrix` are passed over, they have no report.
 
     Raises:
         RecordsError: there is none.
@@ -164,6 +164,9 @@ def latest_run() -> Path:
     runs = sorted(file.parent for file in (load_settings().root / ".parity" / "runs").glob(f"*/{FILE}"))
     if not runs:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
+    for run in reversed(runs):
+        if not any(event.get("event") in ("explained", "bisected", "matrix") for event in Records(run).read()):
+            return run
     return runs[-1]
 
 

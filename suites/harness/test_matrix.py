@@ -142,8 +142,9 @@ def test_what_runs_what_differs_and_what_cannot_be_built(trees: Project) -> None
         ("config[size=3]@B", "differs"),
         ("config[size=3]@C", "raises"),
     ]
-    again = trees.parity(*command)
-    assert "0 observations made" in again.stdout
+    assert "0 observations made" in trees.parity(*command).stdout
+    trees.write(".parity/runs/0/records.jsonl", '{"event": "progress"}\n')
+    assert "0 ended before it compared anything" in trees.parity("report").stderr  # not the matrix, which came later
 
 
 @pytest.mark.parametrize(

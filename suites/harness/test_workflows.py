@@ -92,21 +92,23 @@ def test_a_run_without_records_has_a_report_that_says_so(called: Path) -> None:
 
 def test_every_run_has_a_report_and_a_long_one_stays_in_the_artifact(called: Path) -> None:
     folder = called.parent
-    for name, size in (("one", 40), ("two", 70_000), ("three", 50)):
+    for name, size in (("1", 40), ("2", 70_000), ("3", 0), ("4", 50)):
         (folder / ".parity/runs" / name).mkdir(parents=True)
         (folder / ".parity/runs" / name / "records.jsonl").write_text("x" * size)
     parity = folder / ".nox/parity/bin/parity"
     parity.parent.mkdir(parents=True)
-    parity.write_text('#!/usr/bin/env bash\necho "$4 of $2: $(cat "$2/records.jsonl")" >"$6"\n')
+    told = '[ -s "$2/records.jsonl" ] || { echo "$2 ended early" >&2; exit 2; }\n'
+    parity.write_text(f'#!/usr/bin/env bash\n{told}echo "$4 of $2: $(cat "$2/records.jsonl")" >"$6"\n')
     parity.chmod(0o755)
     assert run("report.sh", "parity") == 0
-    assert sorted(file.name for file in (folder / "report").iterdir()) == [
-        *("one.html", "one.md", "report.md", "three.html", "three.md", "two.html", "two.md"),
+    assert {file.name for file in (folder / ".parity/report").glob("*.html")} == {"1.html", "2.html", "4.html"}
+    assert (folder / "summary").read_text().splitlines() == [
+        f"md of .parity/runs/1: {'x' * 40}",
+        "Another run is in the artifact alone: 2.md",
+        ".parity/runs/3 ended early",
+        f"md of .parity/runs/4: {'x' * 50}",
     ]
-    assert (folder / "summary").read_text() == (
-        f"md of .parity/runs/one: {'x' * 40}\nmd of .parity/runs/three: {'x' * 50}\n"
-        "Another run is in the artifact alone: two.md\n"
-    )
+    assert (folder / "summary").read_text() == (folder / ".parity/report/report.md").read_text()
 
 
 @pytest.mark.parametrize(
