@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +25,17 @@ def import_modules(run: Run, package: str) -> Iterator[ModuleType]:
             yield importlib.import_module(info.name)
         except Exception as error:  # noqa: BLE001 - a module may need what this base lacks, and say so in any way
             print(f"{info.name} cannot be imported: {error!r}")  # noqa: T201 - to the rank's output
+
+
+@cache
+def sources_of(package: str) -> tuple[str, ...]:
+    """The text of every source file of a package; none where there is no such package."""
+    try:
+        folders = importlib.import_module(package).__path__
+    except ImportError:
+        return ()
+    files = [file for folder in folders for file in sorted(Path(folder).rglob("*.py"))]
+    return tuple(file.read_text(errors="replace") for file in files)
 
 
 def classes_of(module: ModuleType) -> Iterator[type]:

@@ -11,6 +11,7 @@ from harness.probes._other_values import UNVARIED, another_value
 from harness.probes._without import Package
 from harness.probes.consistency.feature_tests import _answer, _Own, _tests
 from harness.probes.consistency.optional_packages import _names_absence, _otherwise
+from harness.probes.consistency.overridden_methods import hands_on
 from harness.workers.without import hide
 
 SOURCE = """
@@ -65,6 +66,36 @@ def test_feature_tests_that_nothing_answers_are_told() -> None:
         "gone": "not json.dumps",
     }
     assert {test.where for test in _tests("package.module", SOURCE)} == {"package.module:choose"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ModuleSpec(module=Layer)",
+        "spec.module = Layer",
+        "spec.module = layers.Layer",
+        "build(Layer, config)",
+        "Layer.build(config)",
+        "from layers import Layer as Other",
+    ],
+)
+def test_a_class_that_is_a_value_is_handed_on(source: str) -> None:
+    assert hands_on(source, "Layer")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from layers import Layer",
+        "layer: Layer = Layer(config)",
+        "class Own(Layer):\n    def __init__(self, layer: Layer) -> Layer:\n        super(Layer, self).__init__(layer)",
+        "isinstance(layer, (Layer, Other))",
+        "'Layer'",
+        "LayerSpec",
+    ],
+)
+def test_a_class_that_is_called_by_its_own_name_is_not_handed_on(source: str) -> None:
+    assert not hands_on(source, "Layer")
 
 
 def test_another_path_is_told_hook_by_hook_and_function_by_function() -> None:

@@ -16,13 +16,14 @@ from typing import Any
 from harness.observe.run import Run
 from harness.probes import _engine
 from harness.probes._models import choice
+from harness.probes._upstream_modules import sources_of
 from harness.probes.registry import consistency_probe
 
 PRELOAD = _engine.PRELOAD
 
 _FINE = "exists somewhere"
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_OF_A_MODEL = re.compile(r"\b(hf|text|vision|llm|audio|thinker)_(config|pretrained)\b")
+_OF_A_MODEL = re.compile(r"\b(hf|text|vision|llm|audio|thinker)_(config|cfg|pretrained)\b")
 """Configs that come with a model: their fields may be defined in its own files, which no package holds."""
 _ABOUT_MEGATRON = re.compile(r"^\s*(from|import) (megatron|mbridge)\b", re.M)
 
@@ -117,15 +118,14 @@ def _resolved(dotted: str) -> Any:
 def _words_of_others(run: Run, package: str) -> frozenset[str]:
     """Every word in the source of what the package may ask: the other pinned packages, torch and peft."""
     others = {"verl", "megatron.core", "megatron.training", "megatron.bridge", "mbridge", "transformers", "peft"}
-    others |= {"modelopt.torch.distill", "torch.nn.modules"}
+    others |= {"modelopt.torch.distill", "torch.nn.modules", "torch.profiler"}
     others -= {package}
     if package == "mbridge":
         others -= {"verl", "megatron.bridge"}
     found: set[str] = set()
     for other in sorted(others - ({"verl"} if package == "megatron.bridge" else set())):
-        for root in _roots(other):
-            for file in Path(root).rglob("*.py"):
-                found.update(_WORD.findall(file.read_text(errors="replace")))
+        for text in sources_of(other):
+            found.update(_WORD.findall(text))
     torch = run.upstream("torch")
     found.update(
         name
@@ -133,13 +133,6 @@ def _words_of_others(run: Run, package: str) -> frozenset[str]:
         for name in dir(kind)
     )
     return frozenset(found)
-
-
-def _roots(package: str) -> list[str]:
-    try:
-        return list(importlib.import_module(package).__path__)
-    except ImportError:
-        return []
 
 
 @dataclass(frozen=True)

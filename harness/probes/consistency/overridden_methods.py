@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from types import FunctionType
@@ -10,7 +11,14 @@ from typing import Any
 from harness.observe.run import Run
 from harness.probes import _engine
 from harness.probes._models import choice
-from harness.probes._upstream_modules import classes_of, function_in, import_modules, package_of
+from harness.probes._upstream_modules import (
+    PACKAGES,
+    classes_of,
+    function_in,
+    import_modules,
+    package_of,
+    sources_of,
+)
 from harness.probes.registry import consistency_probe
 
 PRELOAD = _engine.PRELOAD
@@ -27,7 +35,8 @@ def overridden_methods(run: Run, *, package: str) -> Mapping[str, Any]:
     """Every method of a package's classes that overrides one of another package's class.
 
     Callers know the overridden method: what it takes by name, the override must take; what the override needs, the
-    other must have.
+    other must have. Of constructors this holds where some source hands the class on, as a layer spec does; one that is
+    built by its own name alone is called by who knows it.
 
     Args:
         package: `verl`, `megatron.bridge` or `mbridge`; all of its modules are imported, as far as they can be.
@@ -39,9 +48,10 @@ def overridden_methods(run: Run, *, package: str) -> Mapping[str, Any]:
     choice("package", package, ("verl", "megatron.bridge", "mbridge"))
     classes = [kind for module in import_modules(run, package) for kind in classes_of(module)]
     outcomes = {
-        f"{kind.__module__}:{kind.__qualname__}.{name}": _outcome(own, base, overridden)
+        f"{kind.__module__}:{kind.__qualname__}.{name}": outcome
         for kind in classes
         for name, own, base, overridden in _overrides(kind, package)
+        if (outcome := _outcome(own, base, overridden)) == _FINE or name != "__init__" or _is_handed_on(kind)
     }
     looked_at = {"(classes looked at)": len(classes)}
     return {"expected": looked_at | dict.fromkeys(outcomes, _FINE), "actual": looked_at | outcomes}
@@ -62,6 +72,53 @@ def _overrides(kind: type, package: str) -> Iterator[tuple[str, FunctionType, ty
 def _is_of_a_layer(base: type, constructor: FunctionType) -> bool:
     """Whether others construct the class through the base's constructor, as layers are from their specs."""
     return "config" in inspect.signature(constructor).parameters and base.__module__ not in _BARE
+
+
+def _is_handed_on(kind: type) -> bool:
+    sources = [text for package in PACKAGES for text in sources_of(package)]
+    return any(hands_on(text, name) for name in _names(kind) for text in sources)
+
+
+def _names(kind: type) -> Iterator[str]:
+    """Of a class and of those derived from it."""
+    yield kind.__name__
+    derived: list[type] = type.__subclasses__(kind)
+    for inner in derived:
+        yield from _names(inner)
+
+
+def hands_on(source: str, name: str) -> bool:
+    """Whether a source has a class of that name as a value: not only to call it, derive from it or ask for it."""
+    if name not in source:
+        return False
+    nodes = list(ast.walk(ast.parse(source)))
+    no_values = {id(inner) for node in nodes for part in _no_values(node) for inner in ast.walk(part)}
+    return any(_is_named(node, name) and id(node) not in no_values for node in nodes)
+
+
+def _no_values(node: ast.AST) -> list[ast.expr]:
+    """Parts of a node in which a class stands for itself."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "super"), args=args):
+            return args
+        case ast.Call(func=ast.Name() as called):
+            return [called]
+        case ast.ClassDef(bases=bases):
+            return bases
+        case ast.arg(annotation=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
+            return [annotation]
+        case ast.FunctionDef(returns=ast.expr() as returned):
+            return [returned]
+    return []
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Name(id=found, ctx=ast.Load()) | ast.Attribute(attr=found, ctx=ast.Load()):
+            return found == name
+        case ast.alias(name=found, asname=str(other)):
+            return found == name != other
+    return False
 
 
 def _outcome(own: FunctionType, base: type, overridden: FunctionType) -> str:
