@@ -276,9 +276,14 @@ CONTRAST = """(selector) => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_readable_in_light_and_dark_and_on_a_narrow_screen(run: RunView, open_report: Open, scheme: str) -> None:
+def test_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path: Path, open_report: Open, scheme: str) -> None:
+    long = "x" * 200
+    wide = regression(
+        long, (long, long, long), divergence={**DIVERGENCE, "why": long}, tensors=[{**TENSOR, "name": long}]
+    )
+    run = view(tmp_path / "run", wide, case("config", "declared", differences=[SIZE], declared_by=[DECLARED]))
     page = open_report(run, color_scheme=scheme, viewport={"width": 380, "height": 800}).page
-    for address in ("#/", "#/case/step"):
+    for address in ("#/", f"#/case/{long}", "#/case/config"):
         page.goto(f"{page.url.partition('#')[0]}{address}")
         assert page.evaluate(CONTRAST, "h1, h2, p, a, .verdict, .old, .new, code, .quiet, td") >= 4.5
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 380
