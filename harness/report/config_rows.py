@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from harness.compare.trees import ABSENT
+
 Row = Mapping[str, str]
 """A field of a resolved config that differs: `field`, `old`, `new`."""
 
@@ -27,7 +29,7 @@ _EVERYWHERE = ("dtype", "fp8", "fp16", "bf16", "fusion", "fused", "dropout", "de
 
 
 def touching(module: str, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows that touch a module, and the others.
+    """The rows that touch a module, and the others; of both, values that changed before fields that one side lacks.
 
     Args:
         module: its global name, `decoder.layers.1.mlp.linear_fc1`; empty where no module is known.
@@ -36,7 +38,7 @@ def touching(module: str, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     wanted = [*words, *_EVERYWHERE] if module else []
     near: list[Row] = []
     far: list[Row] = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: ABSENT in (row["old"], row["new"])):
         name = row["field"].lower()
         (near if any(word in name for word in wanted) else far).append(row)
     return near, far

@@ -104,7 +104,8 @@ def _distance(tensor: Mapping[str, Any]) -> str:
     rank = f"rank{tensor['rank']}: " if tensor["rank"] else ""
     name = f"{rank}{tensor['name']}"
     if tensor.get("needed") is None:
-        return f"{name}: differs"
+        kinds = tensor.get("message", "").splitlines()[1:2]  # another dtype or shape, or none on one side
+        return f"{name}: {kinds[0].strip() if kinds else 'differs'}"
     found = f"{name}: {tensor['quantity']} {tensor['needed']:.3g}"
     if not tensor["allowed"]:
         return f"{found}; bit for bit was expected{': ' + tensor['no_floor'] if tensor['no_floor'] else ''}"

@@ -35,6 +35,7 @@ from harness.stacks.settings import Source
 
 DIVERGENCE = {"why": "first diverges in decoder.layers.1.mlp (forward)", "module": "decoder.layers.1.mlp"}
 CONFIGS = [
+    {"field": "provider.activation_new", "old": "(absent)", "new": "1"},
     {"field": "provider.gated_linear_unit", "old": "True", "new": "False"},
     {"field": "provider.vocab_size", "old": "1", "new": "2"},
 ]
@@ -154,6 +155,16 @@ def test_cases_that_fail_alike_are_one_finding(tmp_path: Path) -> None:
         ("other", ()),
     ]
     assert run.findings[0].commands == {"again": "parity compare crash"}
+
+
+def test_a_finding_tells_config_fields_that_changed_first_and_tensors_of_another_dtype(tmp_path: Path) -> None:
+    kinds = {**TENSOR, "needed": None, "message": "gradients/w: different\n  bfloat16[64] → float32[64]"}
+    diverging = {**DIVERGENCE, "phase": "forward"}
+    wrong = regression("step", ("gradients/w", "a", "b"), divergence=diverging, configs=CONFIGS, tensors=[kinds])
+    [found] = view(tmp_path, wrong).findings
+    assert [row["field"] for row in found.config_rows[0]] == ["provider.gated_linear_unit", "provider.activation_new"]
+    assert found.distances == ["gradients/w: bfloat16[64] → float32[64]"]
+    assert found.differences == []
 
 
 def test_junit_tells_verdicts_and_where_sides_part(tmp_path: Path) -> None:
