@@ -94,7 +94,7 @@ class Observation:
         environment: stand-ins, attributes set by hand, versions.
         provenance: name of a hook or function → `module:qualified.name` it really is.
         seconds: time the probe itself took.
-        imported: modules the rank had to import itself.
+        imported: modules the rank had to import itself; none of a probe that scans packages.
         trace: what passed each module, in the order of execution; it makes no difference by itself.
         placement: tensor → what part of it this rank holds, where the probe says so.
     """

@@ -115,6 +115,8 @@ class Run:
         restored: fields of resolved configs, `config.field`, → what to set them to, encoded (see `resolve`).
         configs: the configs that were resolved, name → field → encoded value; kept where `restored` is not None.
         watched: the module, as the trace calls it, whose source files are asked for; None: none.
+        scans: whether the probe imports whole packages to look at them. What it imported is not kept for later cases:
+            some modules register models when they are imported.
         sources: notices the files entered within calls of that module; a probe that traces turns it on and off.
         placement: tensor's path in the tree → what part of it this rank holds, filled by a probe whose cases may have
             another layout on each side; then every tensor needs one.
@@ -137,6 +139,7 @@ class Run:
     restored: Mapping[str, Encoded] | None = None
     configs: dict[str, dict[str, Encoded]] = field(default_factory=dict)
     watched: str | None = None
+    scans: bool = False
     sources: FileMonitor = field(default_factory=FileMonitor)
 
     @property

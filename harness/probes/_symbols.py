@@ -39,6 +39,7 @@ def report_on(run: Run, user: str) -> dict[str, Any]:
         ProbeError: none of `USERS`.
     """
     packages = choice("user", user, USERS)
+    run.scans = True
     here = [package for package in packages if importlib.util.find_spec(package.partition(".")[0]) is not None]
     [folder] = run.upstream(user).__path__
     report = Report()

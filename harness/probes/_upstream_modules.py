@@ -17,6 +17,7 @@ PACKAGES = ("megatron.core", "megatron.training", "megatron.bridge", "mbridge", 
 
 def import_modules(run: Run, package: str) -> Iterator[ModuleType]:
     """Import every module of a package that can be imported; of verl, those that deal with Megatron."""
+    run.scans = True
     found = run.upstream(package)
     for info in pkgutil.walk_packages(found.__path__, f"{package}.", onerror=lambda _name: None):
         if not _deals_with_megatron(info.name):

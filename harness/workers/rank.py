@@ -127,7 +127,7 @@ def _observe(
         },
         provenance=dict(run.provenance),
         seconds=seconds,
-        imported=tuple(sorted(set(sys.modules) - before)),
+        imported=() if run.scans else tuple(sorted(set(sys.modules) - before)),
         trace=tuple(run.trace),
         placement=dict(run.placement),
     )

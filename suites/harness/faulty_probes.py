@@ -142,7 +142,8 @@ def kills_the_worker_once(run: Run, *, marker: str) -> Mapping[str, Any]:
 
 
 @probe(returns=("x",))
-def imports_late(run: Run) -> Mapping[str, Any]:
+def imports_late(run: Run, *, scans: bool = False) -> Mapping[str, Any]:
+    run.scans = scans
     import antigravity_free_module as late  # type: ignore[import-not-found]
 
     return {"x": late.VALUE}

@@ -173,6 +173,14 @@ def test_modules_that_ranks_import_are_reported_and_preloaded(project: Project, 
     assert faulty("imports_late").old.ranks[0].imported == ()
 
 
+def test_what_a_scan_imports_is_left_to_it(project: Project, faulty: ToyRunner) -> None:
+    for stack in (faulty.runner.sides.old, faulty.runner.sides.new):
+        (stack.overlay / "antigravity_free_module.py").write_text("VALUE = 7\n")
+    assert faulty("imports_late", scans=True).judged.verdict is Verdict.IDENTICAL
+    assert faulty("fine").judged.verdict is Verdict.IDENTICAL
+    assert [event["late"] for event in faulty.events("imported") if event["late"]] == []
+
+
 def test_a_side_imports_once_however_many_cases_it_runs(toy_runner: ToyRunner) -> None:
     for size in range(5):
         assert toy_runner("config", size=size).judged.verdict is Verdict.IDENTICAL

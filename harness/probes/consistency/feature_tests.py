@@ -60,6 +60,7 @@ def feature_tests(run: Run, *, package: str) -> Mapping[str, Any]:
         how often each name is asked for.
     """
     choice("package", package, ("verl", "megatron.bridge", "mbridge"))
+    run.scans = True
     [folder] = run.upstream(package).__path__
     files = {file: file.read_text() for file in sorted(Path(folder).rglob("*.py"))}
     about = {file: text for file, text in files.items() if _ABOUT_MEGATRON.search(text)}
