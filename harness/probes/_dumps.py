@@ -5,23 +5,27 @@ from __future__ import annotations
 import copy
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol
+from types import FrameType, SimpleNamespace
+from typing import Any, Protocol, Self
 
 from harness.observe.exceptions import portable
 from harness.observe.run import Run
 from harness.probes import _checkpoint
 from harness.probes._fates import fates, fields_of
-from harness.probes._values import Description, build
+from harness.probes._values import Description, build, overridden
 
 MANAGER = "verl.utils.checkpoint.megatron_checkpoint_manager"
 
-_SECONDS = 5.0
+seconds = 5.0
 """What one dump may take; the slowest seen takes a hundredth."""
+
+_DEEPEST = 20_000
+"""Recursion limit while a dump is looked at: its values are as deep as upstream bears, and a look takes more calls."""
 
 _LONGEST = 60
 """Characters of a dump that a line shows."""
@@ -59,21 +63,27 @@ class Functions:
     def __init__(self, shallow: Callable[[Any], Any], safe: Callable[[Any], Any]) -> None:
         self._shallow = shallow
         self._safe = safe
-        self._last: dict[str, Any] | None = None
+        self._safe_config: dict[str, Any] | None = None
+        self._raised = ""
 
     def write(self, config: Any) -> str:
         """See `Writer`."""
-        self._last = None
-        safe = self._safe(config if isinstance(config, dict) else self._shallow(config))
-        text = json.dumps(safe)
-        self._last = safe
-        return text
+        self._safe_config, self._raised = None, ""
+        try:
+            self._safe_config = self._safe(config if isinstance(config, dict) else self._shallow(config))
+            return json.dumps(self._safe_config)
+        except Exception as error:
+            self._raised = type(error).__name__ if self._safe_config is None else str(error)
+            raise
 
     def complaints(self) -> list[str]:
-        """Whether a second conversion changes anything."""
-        if self._last is None or json.dumps(self._safe(self._last)) == json.dumps(self._last):
-            return []
-        return ["not idempotent"]
+        """Whether the conversion raises, JSON refuses what it makes, or a second conversion changes anything."""
+        if self._safe_config is None:
+            return [f"the conversion raises {self._raised}"]
+        if self._raised:
+            return [f"JSON refuses: {self._raised}"]
+        again = json.dumps(self._safe(self._safe_config)) == json.dumps(self._safe_config)
+        return [] if again else ["not idempotent"]
 
 
 @dataclass
@@ -150,11 +160,13 @@ def answer(description: Description, writer: Writer) -> dict[str, Any]:
     """Dump the described config, and say what became of it.
 
     Returns:
-        text: the dump; None where it raises.
+        text: the dump; None where it raises; of an object that upstream's own class describes only the fields set by
+            hand, since classes differ between stacks.
         raised: type and message of the exception, else None.
         fates: what became of every kind of value, `[place, kind, fate]`; see `harness.probes._fates`.
         broken: which properties of a dump do not hold, in words.
     """
+    signal.signal(signal.SIGALRM, _late)
     built = build(description)
     text, raised = _attempt(writer, built.value)
     broken = [f"changed its input: {kind}" for kind in built.changed()] + writer.complaints()
@@ -166,8 +178,69 @@ def answer(description: Description, writer: Writer) -> dict[str, Any]:
     broken += odd
     broken += ["another text of an equal config"] if twin != text else []
     broken += ["another text after a load"] if loaded != text else []
-    found = sorted(fates(built.value, parsed))
+    with _recursion_limit(_DEEPEST):
+        found = sorted(fates(built.value, parsed))
+    broken += [f"lost: {fate.kind} as {fate.place}" for fate in found if fate.fate == "lost"]
+    names = overridden(description)
+    if names is not None:
+        text = json.dumps({name: parsed[name] for name in names if name in parsed})
     return {"text": text, "raised": None, "fates": [list(fate) for fate in found], "broken": broken}
+
+
+def interrupted(description: Description, first: int, most: int, writer: Writer) -> dict[str, Any]:
+    """Dump the described config again and again, and let Ctrl-C end that at another line of verl's manager each time.
+
+    Args:
+        first: of the lines, counted round and round.
+        most: how many lines, evenly spread over all that a dump runs through.
+
+    Returns:
+        broken: what that has changed in the config, in words.
+    """
+    lines = _Lines(0)
+    with lines:
+        _attempt(writer, build(description).value)
+    step = max(1, lines.count // most)
+    broken = {
+        f"changed its input, interrupted: {kind}"
+        for line in range(1 + first % step, lines.count + 1, step)
+        for kind in _changed_when_interrupted(description, line, writer)
+    }
+    return {"broken": sorted(broken)}
+
+
+def _changed_when_interrupted(description: Description, line: int, writer: Writer) -> list[str]:
+    built = build(description)
+    with _Lines(line):
+        try:
+            _attempt(writer, built.value)
+        except KeyboardInterrupt:
+            return built.changed()
+    return ["something that configs share, for another dump takes fewer lines"]
+
+
+class _Lines:
+    """Context manager that counts the lines of verl's checkpoint manager that run, and raises at one of them."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _called(self, frame: FrameType, *_: Any) -> Any:
+        return self._ran if frame.f_code.co_filename == sys.modules[MANAGER].__file__ else None
+
+    def _ran(self, _frame: FrameType, event: str, _argument: Any) -> Any:
+        self.count += event == "line"
+        if event == "line" and self.count == self._last:
+            raise KeyboardInterrupt
+        return self._ran
 
 
 def told(config: Description, place: str, writer: Writer) -> str:
@@ -196,13 +269,19 @@ def _loaded(config: Any, parsed: Mapping[str, Any]) -> Any:
 
 
 def _attempt(writer: Writer, config: Any) -> tuple[str | None, str | None]:
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        with _limited():
-            return writer.write(config), None
+        return writer.write(config), None
     except RecursionError:
         return None, "RecursionError"
     except Exception as error:  # noqa: BLE001 - whatever upstream raises is the answer
         return None, portable(f"{type(error).__name__}: {error}", {})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _late(*_: Any) -> None:
+    raise TimeoutError(f"did not end within {seconds:g} s")
 
 
 def _parse(text: str) -> tuple[Any, list[str]]:
@@ -222,15 +301,10 @@ def _parse(text: str) -> tuple[Any, list[str]]:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    """Raise where the code inside does not end."""
-
-    def late(*_: Any) -> None:
-        raise TimeoutError(f"did not end within {_SECONDS:g} s")
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+def _recursion_limit(limit: int) -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.setrecursionlimit(before)

@@ -11,18 +11,28 @@ import enum
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _ABSENT = object()
 
-HOOKS = frozenset(["grad_scale_func", "no_sync_func", "generation_config"])
-"""Fields of the vocabulary's configs that only a run fills; verl 0.7.1 takes them out of a config while it dumps it."""
+HOOKS = frozenset(
+    [
+        "finalize_model_grads_func",
+        "grad_scale_func",
+        "no_sync_func",
+        "grad_sync_func",
+        "param_sync_func",
+        "generation_config",
+        "_pg_collection",
+    ]
+)
+"""Fields of configs that only a run fills; verl 0.7.1 takes them out of a config while it dumps it."""
 
 _MOST_DIGITS = 4300
 """Python writes no integer with more (`sys.set_int_max_str_digits`)."""
 
-_MISFIT = {"dropped": 1, "merged": 1, "null": 3, "other": 3, "invented": 3}
+_MISFIT = {"dropped": 1, "merged": 1, "lost": 100, "null": 3, "other": 3, "invented": 3}
 
 
 class Fate(NamedTuple):
@@ -33,8 +43,9 @@ class Fate(NamedTuple):
             field or `key` of a mapping; `pair` where a key and its value are gone and either may be the reason.
         kind: name of the value's type; what a type does not say is added (`nan`, `cycle`, …).
         fate: `same`, `value` (what an enum, a numpy scalar or a subclass stands for), `text` (its `str`), `json` (what
-            JSON writes of a key), `array`, `object`, `null`, `dropped`, `merged` (a key that another reads like),
-            `invented` (nothing in the config accounts for it), or `other`.
+            JSON writes of a key), `array`, `object`, `null`, `dropped`, `lost` (dropped without a reason, see
+            `may_be_dropped`), `merged` (a key that another reads like), `invented` (nothing in the config accounts for
+            it), or `other`.
     """
 
     place: str
@@ -44,7 +55,7 @@ class Fate(NamedTuple):
 
 def fates(config: Any, output: Mapping[str, Any]) -> set[Fate]:
     """What became of every value of a config, or of a dict that stands for one, in the parsed JSON `output`."""
-    return set(_of_pairs(fields_of(config), output, (id(config),), ("name", "field")))
+    return set(_of_pairs(fields_of(config), output, {id(config)}, ("name", "field")))
 
 
 def fields_of(config: Any) -> Mapping[Any, Any]:
@@ -69,6 +80,24 @@ def kind_of(value: Any) -> str:
     if type(value) is int and value.bit_length() > 63:
         return f"int beyond {'4300 digits' if value.bit_length() > _MOST_DIGITS * math.log2(10) else '64 bits'}"
     return name
+
+
+def may_be_dropped(value: Any, around: Container[int] = ()) -> bool:
+    """Whether there is a reason to leave a value out: it can be called, closes a cycle, or JSON has no form for it.
+
+    JSON has one for None, numbers, texts, enums, numpy scalars, torch dtypes, lists, tuples and dicts.
+
+    Args:
+        around: identities of what the value is in.
+    """
+    return id(value) in around or callable(value) or not _has_json_form(value)
+
+
+def _has_json_form(value: Any) -> bool:
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if value is None or isinstance(value, (int, float, str, enum.Enum, list, tuple, dict)):
+        return True
+    return bool((numpy and isinstance(value, numpy.generic)) or (torch and type(value) is torch.dtype))
 
 
 def members_of(value: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
@@ -96,22 +125,27 @@ def _readable(value: Any, field: dataclasses.Field[Any]) -> bool:
         return False
 
 
-def _fates(value: Any, output: Any, place: str, around: tuple[int, ...]) -> list[Fate]:
-    fate = _fate(value, output)
+def _fates(value: Any, output: Any, place: str, around: set[int]) -> list[Fate]:
+    fate = _dropped(may_be_dropped(value, around)) if output is _ABSENT else _fate(value, output)
     own = Fate(place, _kind(value, around), fate)
     members = members_of(value) if fate in ("array", "object") and id(value) not in around else None
-    if isinstance(members, Mapping):
-        return [own, *_of_pairs(members, output, (*around, id(value)))]
-    return [own, *_of_items(members, output, (*around, id(value)))] if members is not None else [own]
+    if members is None:
+        return [own]
+    around.add(id(value))
+    of = _of_pairs(members, output, around) if isinstance(members, Mapping) else _of_items(members, output, around)
+    around.remove(id(value))
+    return [own, *of]
 
 
-def _kind(value: Any, around: tuple[int, ...]) -> str:
+def _kind(value: Any, around: set[int]) -> str:
     return "cycle" if id(value) in around else kind_of(value)
 
 
+def _dropped(with_reason: bool) -> str:
+    return "dropped" if with_reason else "lost"
+
+
 def _fate(value: Any, output: Any) -> str:
-    if output is _ABSENT:
-        return "dropped"
     if output is None and value is not None and _plain(value) is not None:
         return "null"
     if isinstance(output, (list, dict)):
@@ -145,7 +179,7 @@ def _text(value: Any) -> Any:
     return str.__str__(value) if isinstance(value, str) else _ABSENT
 
 
-def _of_items(items: Sequence[Any], output: list[Any], around: tuple[int, ...]) -> list[Fate]:
+def _of_items(items: Sequence[Any], output: list[Any], around: set[int]) -> list[Fate]:
     """Items in their order; where the output has fewer, those were dropped without which the rest fits best."""
     if len(items) <= len(output):
         paired = [fate for item, written in zip(items, output, strict=False) for fate in _inside(item, written, around)]
@@ -161,7 +195,7 @@ def _of_items(items: Sequence[Any], output: list[Any], around: tuple[int, ...]) 
     return best[len(output)]
 
 
-def _inside(item: Any, output: Any, around: tuple[int, ...]) -> list[Fate]:
+def _inside(item: Any, output: Any, around: set[int]) -> list[Fate]:
     return _fates(item, output, "inside", around)
 
 
@@ -174,7 +208,7 @@ def _misfit(found: list[Fate]) -> int:
 def _of_pairs(
     pairs: Mapping[Any, Any],
     output: Mapping[str, Any],
-    around: tuple[int, ...],
+    around: set[int],
     places: tuple[str, str] = ("key", "inside"),
 ) -> list[Fate]:
     of_key, of_value = places
@@ -193,13 +227,14 @@ def _of_pairs(
     return found + [Fate(of_key, "(no key)", "invented")] * len(output.keys() - last.keys())
 
 
-def _absent_pair(key: Any, value: Any, places: tuple[str, str], around: tuple[int, ...]) -> Fate:
+def _absent_pair(key: Any, value: Any, places: tuple[str, str], around: set[int]) -> Fate:
     of_key, of_value = places
     if type(key) is str:
-        return Fate(of_value, _kind(value, around), "dropped")
+        return Fate(of_value, _kind(value, around), _dropped(may_be_dropped(value, around)))
     if value is None or type(value) in (bool, int, float, str):
-        return Fate(of_key, kind_of(key), "dropped")
-    return Fate("pair", f"{kind_of(key)}: {_kind(value, around)}", "dropped")
+        return Fate(of_key, kind_of(key), _dropped(may_be_dropped(key)))
+    with_reason = may_be_dropped(key) or may_be_dropped(value, around)
+    return Fate("pair", f"{kind_of(key)}: {_kind(value, around)}", _dropped(with_reason))
 
 
 def _written_keys(pairs: Mapping[Any, Any], output: Mapping[str, Any]) -> dict[Any, tuple[str, str]]:
@@ -219,8 +254,11 @@ def _forms(key: Any) -> Iterator[tuple[str, str]]:
     if type(key) is str:
         yield key, "same"
         return
-    yield str(key), "text"
     plain = key if key is None or isinstance(key, (bool, int, float)) else _plain(key)
+    if type(plain) is float and str(plain) != str(key):
+        # What is written of a float16 in full may stand beside another key that reads like its short form.
+        yield str(plain), "value"
+    yield str(key), "text"
     if plain is None or isinstance(plain, (bool, int, float)):
         yield json.dumps(plain), "json"
     if plain is not _ABSENT:

@@ -70,13 +70,13 @@ def annotations_of(kind: type) -> dict[str, Any]:
     """Types of a dataclass's fields, resolved where that is possible."""
     try:
         return typing.get_type_hints(kind)
-    except NameError:
-        # A name that upstream imports for its type checker alone: what is written there is all there is.
+    except (NameError, TypeError):
+        # A name that upstream imports for its type checker alone, or a union with one: what is written is all there is.
         return {field.name: field.type for field in dataclasses.fields(kind)}
 
 
 def _another_text(name: str, current: str, annotation: Any) -> Any:
-    others = [choice for kind in _alternatives(annotation) for choice in typing.get_args(kind) if choice != current]
+    others = [choice for kind in alternatives(annotation) for choice in typing.get_args(kind) if choice != current]
     if others and isinstance(others[0], str):
         return others[0]
     known = [text for text in (_TEXTS.get(name), _SECOND.get(name)) if text not in (None, current)]
@@ -85,7 +85,7 @@ def _another_text(name: str, current: str, annotation: Any) -> Any:
 
 def _some(name: str, annotation: Any) -> Any:
     examples: dict[Any, Any] = {bool: True, int: 2, float: 0.5}
-    for kind in _alternatives(annotation):
+    for kind in alternatives(annotation):
         if kind in examples:
             return examples[kind]
         if kind is str:
@@ -97,7 +97,7 @@ def _some(name: str, annotation: Any) -> Any:
     return UNVARIED
 
 
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
+def alternatives(annotation: Any) -> tuple[Any, ...]:
     """The members of a union, or the type itself."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return typing.get_args(annotation)

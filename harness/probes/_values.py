@@ -82,6 +82,21 @@ class Built:
         ]
 
 
+def with_sizes(reference: str) -> str:
+    """An expression that makes an object of one of Megatron's config classes, `module:name`."""
+    return f"pkgutil.resolve_name({reference!r})(num_layers=2, hidden_size=8, num_attention_heads=2)"
+
+
+def made_with_sizes(reference: str) -> Any:
+    """The object that `with_sizes` says, always the same one."""
+    return _evaluated(with_sizes(reference))
+
+
+def overridden(description: Description) -> list[str] | None:
+    """The fields that a description of an existing object sets by hand; None of any other."""
+    return description[2::2] if isinstance(description, list) and description[0] == "of" else None
+
+
 def build(description: Description) -> Built:
     """The value that a description stands for."""
     builder = _Builder()
@@ -205,6 +220,7 @@ class _Writer:
         return name
 
 
+@cache
 def field_names(form: str) -> list[str]:
     """The fields of a class of the vocabulary in the order in which a description gives their values."""
     bases = reversed(getattr(_vocabulary, form).__mro__)
@@ -231,8 +247,9 @@ def _items(part: Any) -> list[Any]:
     if isinstance(part, Mapping):
         return [item for pair in part.items() for item in pair]
     slots = [name for name in getattr(type(part), "__slots__", ()) if hasattr(part, name)]
-    state = getattr(part, "__dict__", {})
-    return [item for pair in state.items() for item in pair] + [getattr(part, name) for name in slots]
+    # In the order of their names: an attribute that is taken out and put back has changed its place and nothing else.
+    state = sorted(getattr(part, "__dict__", {}).items())
+    return [item for pair in state for item in pair] + [getattr(part, name) for name in slots]
 
 
 def _definitions(text: str) -> tuple[list[str], list[str]]:

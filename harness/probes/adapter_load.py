@@ -59,7 +59,7 @@ def adapter_path(
         written_fields: the same of the model that was saved.
     """
     section = _peft.lora_section(peft, fields)
-    form = _form(run, given)
+    form = peft_form(run, given)
     engine = _engine.construct_engine(run, hf_config, model={"lora": section})
     engine._build_tf_config()
     path = _named_folder(run, folder)
@@ -147,7 +147,7 @@ def _named_folder(run: Run, folder: str) -> Path:
     raise HarnessFault(f"the written checkpoint has none of {', '.join(_OWN_FORMATS)}")
 
 
-def _form(run: Run, given: str) -> Callable[[dict[str, Any], str], Any]:
+def peft_form(run: Run, given: str) -> Callable[[dict[str, Any], str], Any]:
     """A function from the `lora` section and the adapter's folder to the PEFT config in the form `given`.
 
     Raises:

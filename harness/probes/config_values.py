@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Listener
 from typing import Any
 
@@ -62,8 +63,15 @@ def config_dumps(
     """
     writer = choice("through", through, _WRITERS)(run)
     if listen:
-        converse(listen, lambda config: _dumps.answer(config, writer))
+        converse(listen, partial(answered, writer))
     return {"answers": [_dumps.answer(config, writer) for config in configs]}
+
+
+def answered(writer: _dumps.Writer, question: Any) -> dict[str, Any]:
+    """The answer to a description, or to `{"config": description, "first": line, "most": lines}`: see `interrupted`."""
+    if isinstance(question, dict):
+        return _dumps.interrupted(question["config"], question["first"], question["most"], writer)
+    return _dumps.answer(question, writer)
 
 
 def converse(socket: str, answer: Callable[[Any], Any]) -> None:

@@ -15,6 +15,11 @@ from harness.workers.pool import Pool
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fuzz", "fuzzing")
     group.addoption("--fuzz", choices=PROFILES, default="ci", help="how long to look (default: ci)")
+    group.addoption(
+        "--write-examples",
+        action="store_true",
+        help="write the smallest example of every class of difference to suites/fuzz/examples/, then check them",
+    )
     group.addoption("--minutes", type=float, default=10.0, help="time of the profile deep for all fuzzers together")
 
 

@@ -15,12 +15,16 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from harness.observe.observation import load
 from harness.selection import Selection
 from harness.stacks import BuiltStack
 from harness.workers.pool import Pool
 from harness.workers.protocol import Limits, Reply, Request
 
-_START_SECONDS = 300.0
+_PROBES = ("config_dumps", f"{Path(__file__).with_name('reader_probes.py')}::adapter_paths")
+"""Probes that preload all that those of the fuzzers do."""
+
+_START_SECONDS = 100.0
 _ANSWER_SECONDS = 120.0
 
 
@@ -92,7 +96,7 @@ class Conversation:
         self._thread.join(5.0)
         told = [f"the rank of {self.stack.name} {how}"]
         if isinstance(self._reply, Reply):
-            told += [f"{rank.fault or ''}\n{rank.output}".strip() for rank in self._reply.ranks]
+            told += [f"{rank.fault or rank.unavailable or ''}\n{rank.output}".strip() for rank in self._reply.ranks]
         elif self._reply is not None:
             told.append(str(self._reply))
         return ConversationEnded("; ".join(told))
@@ -119,6 +123,8 @@ class Stacks:
         """The stack, built if need be."""
         if name not in self._built:
             self._built[name] = Selection(old=name).build_old(lambda _line: None)
+            # At once: a worker imports nothing while a conversation goes on.
+            self._pool.preload(self._built[name], _PROBES)
         return self._built[name]
 
     def talk(self, name: str, probe: str, **parameters: str) -> Conversation:
@@ -128,6 +134,16 @@ class Stacks:
             folder = self._folder / str(len(self._open))
             self._open[key] = Conversation(self._pool, self.stack(name), probe, parameters, folder)
         return self._open[key]
+
+    def observe(self, name: str, probe: str, **parameters: Any) -> Any:
+        """The tree of what a probe observes in a stack."""
+        folder = self._folder / f"observed{len(list(self._folder.iterdir()))}"
+        reply = self._pool.run(self.stack(name), Request(probe, parameters, "single", str(folder), Limits()))
+        assert [rank.fault for rank in reply.ranks] == [None], reply.ranks[0]
+        observation = load(folder / "rank0")
+        assert observation.exception is None, observation.exception
+        assert not observation.missing, observation.missing
+        return observation.tree
 
     def close(self) -> None:
         """End every conversation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from harness.probes._values import Description, field_names
 
 Descriptions = st.SearchStrategy[Description]
 
-_OBJECTS = sorted({form for form, *_ in CONFIGS})
+_OBJECTS = sorted({form for form, *_ in CONFIGS}, key=lambda form: (len(form), form))
 _SEQUENCES = ("list", "tuple", "Items", "CallableItems", "Pair", *_OBJECTS)
 _DICTS = ("dict", "OrderedDict", "Table")
 _OF_A_STACK = ("torch", "megatron", "omegaconf", "process_group")
@@ -36,25 +37,35 @@ def _form(drawn: tuple[str, list[Any]]) -> Description:
     return [drawn[0], *drawn[1]]
 
 
-_NUMBERS_AND_TEXTS = st.integers() | st.floats().map(_float) | st.text(max_size=4)
-_REFERENCES = st.tuples(st.sampled_from(["up", "again"]), st.integers(0, 3)).map(list)
-_SMALL = st.text(max_size=2) | st.integers(-2, 2)
+def _as(form: str) -> Callable[[list[Any]], Description]:
+    return lambda parts: [form, *parts]
+
+
+FLOATS = st.floats().map(_float)
+_NUMBERS_AND_TEXTS = st.integers() | FLOATS | st.text(max_size=4)
+_REFERENCES = st.sampled_from([[word, number] for word in ("up", "again") for number in range(4)])
+_SMALL = st.sampled_from(["", "a", "1", 1, 0, -1, True, None])
+_DEEP = [["deep", depth, form, 1] for depth in (320, 970, 985, 1000) for form in ("list", "dict")]
+"""As deep as dumps go on any stack, and a little deeper."""
 
 
 def _nested(leaves: Descriptions, keys: Descriptions, members: Descriptions, depth: int) -> Descriptions:
     """Leaves, and containers of what is nested less deep."""
     if depth == 0:
         return leaves
+    # Few draws for each value, and branches rather than draws within them: a draw is what an example costs.
     inner = _nested(leaves, keys, members, depth - 1)
-    sequences = st.tuples(st.sampled_from(_SEQUENCES), st.lists(inner, max_size=3)).map(_form)
-    dicts = st.tuples(st.sampled_from(_DICTS), st.lists(st.tuples(keys, inner), max_size=3).map(_flat)).map(_form)
-    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2)).map(_form)
-    twice = st.tuples(st.sampled_from(_SEQUENCES[:2]), inner).map(lambda drawn: [*drawn, ["again", 0]])
-    return leaves | sequences | dicts | sets | twice
+    items = st.lists(inner, max_size=3)
+    pairs = st.lists(st.tuples(keys, inner), max_size=3).map(_flat)
+    likely = items.map(_as("list")) | items.map(_as("tuple")) | pairs.map(_as("dict")) | items.map(_as("Config"))
+    others = st.tuples(st.sampled_from(_SEQUENCES), items) | st.tuples(st.sampled_from(_DICTS), pairs)
+    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2))
+    twice = st.tuples(inner).map(lambda drawn: ["tuple", *drawn, ["again", 0]])
+    return leaves | likely | (others | sets).map(_form) | twice
 
 
 VALUES = _nested(
-    st.sampled_from((*SCALARS, *LEAVES, *(form for form in CONTAINERS if form[0] == "deep")))
+    st.sampled_from((*SCALARS, *LEAVES, *_DEEP, *(form for form in CONTAINERS if form[0] == "deep")))
     | st.sampled_from(LIKELY)
     | _NUMBERS_AND_TEXTS
     | _REFERENCES,
@@ -76,11 +87,9 @@ TOP_LEVEL_DICTS = st.lists(st.tuples(keys, VALUES), max_size=3).map(lambda pairs
 """What the serialiser's second function alone can be given: a dict with any keys."""
 
 
-@st.composite
-def configs(draw: st.DrawFn) -> Description:
+def configs() -> Descriptions:
     """Config objects whose fields hold any value."""
-    form = draw(st.sampled_from(_OBJECTS))
-    return [form, *draw(st.lists(VALUES, max_size=min(3, len(field_names(form)))))]
+    return st.one_of(*[st.lists(VALUES, max_size=min(3, len(field_names(form)))).map(_as(form)) for form in _OBJECTS])
 
 
 @st.composite

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.probes._values import Description, source
 from harness.stacks import BuiltStack
 
 EXAMPLES = Path(__file__).with_name("examples")
+FINDINGS = Path(__file__).parents[2] / "golden" / "FINDINGS.md"
+_HEADING = "| class | config | 0.7.1 | 0.8.0 |"
+_LONGEST = 70
+"""Characters of a dump or class in a table."""
 
 _MANAGER = "verl.utils.checkpoint.megatron_checkpoint_manager"
 
@@ -31,7 +37,8 @@ from verl.trainer.config import CheckpointConfig
 if not torch.distributed.is_initialized():
     torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 parallel_state.initialize_model_parallel()
-MegatronCheckpointManager.save_checkpoint.__globals__["save_dist_checkpointing"] = lambda **_: None
+replaced = dict.fromkeys(["save_dist_checkpointing", "print"], lambda *_, **__: None)
+MegatronCheckpointManager.save_checkpoint.__globals__.update(replaced)
 manager = MegatronCheckpointManager(
     config=types.SimpleNamespace(model=types.SimpleNamespace(path="")),
     checkpoint_config=CheckpointConfig(save_contents=["extra"], load_contents=["extra"]),
@@ -60,10 +67,8 @@ class Unexplained(AssertionError):
 
     def keep(self, folder: Path = EXAMPLES) -> str:
         """Write it where every later run begins; say where, and how to see it again."""
-        file = folder / f"{self.through}-{hashlib.sha256(json.dumps(self.config).encode()).hexdigest()[:8]}.json"
-        kept = {"through": self.through, "config": self.config, "told": self.told}
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(kept, indent=1) + "\n")
+        file = example_file(self.through, self.config, folder)
+        write(file, {"through": self.through, "config": self.config, "told": self.told})
         return "\n".join(
             [
                 str(self),
@@ -80,7 +85,47 @@ def reproduction(config: Description, through: str) -> str:
     return source(config) + "\n" + _SHOW[through]
 
 
-def kept(through: str, folder: Path = EXAMPLES) -> list[Description]:
-    """Configs that earlier runs found."""
+def example_file(through: str, config: Description, folder: Path = EXAMPLES) -> Path:
+    """Where a config is kept that goes to `through`."""
+    return folder / f"{through}-{hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]}.json"
+
+
+def write(file: Path, example: Mapping[str, Any]) -> None:
+    """Keep an example."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(example, indent=1, ensure_ascii=False) + "\n")
+
+
+def kept(through: str, folder: Path = EXAMPLES) -> list[dict[str, Any]]:
+    """What earlier runs found: `config`, what they were `told` of it, and, once known, what each stack `shows`."""
     found = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-    return [example["config"] for example in found if example["through"] == through]
+    return [example for example in found if example["through"] == through]
+
+
+def shown(answer: Mapping[str, Any]) -> str:
+    """What a stack makes of a config, in a line."""
+    dump = answer["text"] if answer["raised"] is None else f"raises {answer['raised']}"
+    return "; ".join([" ".join(str(dump).split()), *answer["broken"]])
+
+
+def section(findings: Path) -> str:
+    """The part of the findings that `table` writes."""
+    lines = findings.read_text().splitlines(keepends=True)
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[lines.index(f"{_HEADING}\n") :])
+    return "".join(rows)
+
+
+def table() -> str:
+    """Every class of difference between two stacks, with its smallest example, as Markdown."""
+    lines = [_HEADING, "| --- | --- | --- | --- |"]
+    for example in sorted((each for each in kept("saves") if "shows" in each), key=lambda each: each["told"][0]):
+        classes = [told.partition(": ")[2] for told in example["told"] if " → " in told.partition(": ")[0]]
+        cells = [json.dumps(example["config"], ensure_ascii=False), *example["shows"].values()]
+        if classes:
+            row = ["; ".join(map(_short, classes)), *(f"`{_short(cell)}`" for cell in cells)]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,22 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.statistics import collector
 
 PROFILES = ("ci", "dev", "deep")
 
 _DEV_FACTOR = 10
 """How many times the examples of `ci` the other profiles draw in one turn."""
+
+
+_REJECTED = 0.1
+"""Part of what is drawn that may be thrown away before it is checked."""
+
+
+def _rejected(statistics: Mapping[str, Any]) -> float:
+    """The part of the examples that a filter or `assume` threw away."""
+    drawn = [case["status"] for case in statistics["generate-phase"]["test-cases"]]
+    return drawn.count("invalid") / max(1, drawn.count("invalid") + drawn.count("valid"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,9 @@ class Fuzz:
         )
         until = time.monotonic() + self.seconds
         while True:
-            chosen(given(strategy)(check))()
+            told: list[Mapping[str, Any]] = []
+            with collector.with_value(told.append):
+                chosen(given(strategy)(check))()
+            assert (rejected := _rejected(told[0])) < _REJECTED, f"{rejected:.0%} of what is drawn is thrown away"
             if self.profile != "deep" or time.monotonic() > until:
                 return

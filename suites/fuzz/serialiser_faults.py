@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from harness.observe import HarnessFault
 from harness.observe.run import Run
 from harness.probes import _dumps
 from harness.probes.config_values import PRELOAD as PRELOAD
-from harness.probes.config_values import converse
+from harness.probes.config_values import answered, converse
 from harness.probes.registry import probe
 
 _VALUE, _DICT, _SHALLOW = "_to_json_safe_config_value", "_to_json_safe_config_dict", "_config_to_shallow_dict"
@@ -27,7 +28,8 @@ Edit = Callable[[ast.AST], ast.AST | None]
 def faulty_dumps(run: Run, *, fault: str, listen: str) -> Mapping[str, Any]:
     """Dumps of described configs by verl's functions with a fault in them; see `config_dumps`."""
     writer = _functions(run, FAULTS[fault])
-    converse(listen, lambda config: _dumps.answer(config, writer))
+    _dumps.seconds = 0.5
+    converse(listen, partial(answered, writer))
     return {"ended": True}
 
 
@@ -212,6 +214,13 @@ FAULTS: Mapping[str, Edit] = {
     "dicts emptied": _before_return("dict", "VALUE.clear()"),
     "dataclasses by their dict": _in(_SHALLOW, _where(lambda node: _calls(node, "is_dataclass"), _always(False))),
     "unset fields read": _in(_SHALLOW, _where(lambda node: isinstance(node, ast.comprehension), _without_conditions)),
+    "cycles waited for": _first("while id(VALUE) in SEEN: pass"),
+    "dicts taken apart and put together again": _before_return(
+        "dict", "taken = list(VALUE.items())\nVALUE.clear()\nVALUE.update(taken)"
+    ),
+    "identities written": _before_return("dict", "RESULT['id'] = id(VALUE)"),
+    "dtypes left as they are": _first("if type(VALUE) is torch.dtype: return VALUE"),
+    "keys compared": _before_return("dict", "sorted(VALUE)"),
     "fields sorted": _in(_DICT, _where(lambda node: _calls(node, "items"), _sorted)),
 }
 """Every fault, by what it is a fault of."""

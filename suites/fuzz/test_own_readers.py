@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,17 +33,27 @@ from harness.workers.protocol import Imported, Limits, RankReport, Reply, Reques
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_MESSAGE = 400
+LONGEST_SECONDS = 10.0
 
 
 def one_short_error(read: Callable[[], Any], *errors: type[Exception]) -> Any:
-    """What `read` returns, or None after an error of the given kinds that a reader can take in."""
+    """What `read` returns, or None after an error of the given kinds that a reader can take in; neither takes long."""
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_SECONDS)
     try:
         return read()
     except errors as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         lines = str(error).splitlines()
         assert 1 <= len(lines) <= 2, str(error)
         assert max(map(len, lines)) <= LONGEST_MESSAGE, str(error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return None
+
+
+def late(*_: Any) -> None:
+    raise AssertionError(f"a reader did not end within {LONGEST_SECONDS:g} s")
 
 
 # Observations ---------------------------------------------------------------------------------------------------------

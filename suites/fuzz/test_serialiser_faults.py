@@ -1,36 +1,82 @@
-"""Every fault seeded into a copy of verl's serialiser is found by what the profile ci draws."""
+"""Every fault seeded into a copy of verl's serialiser is found by what the profile ci draws, and by its property."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import reproductions
 import serialiser_faults
 from conversation import Stacks
-from descriptions import TOP_LEVEL_DICTS, batches, configs
+from descriptions import TOP_LEVEL_DICTS, Descriptions, batches, configs
 from finding import Unexplained
 from fuzzing import Fuzz
 from jury import Jury
 from serialiser_faults import FAULTS
+from test_serialiser import interruptions
 
 STACK = "verl-0.8.0"
+INTERRUPTED = "dicts taken apart and put together again"
 Record = Callable[[str, Any], None]
 
+PROPERTIES = {
+    "the conversion does not raise": ("the conversion raises", "keys compared"),
+    "JSON takes what it makes": ("JSON refuses|not JSON|a key twice", "dtypes left as they are"),
+    "it ends": (r"raises TimeoutError: did not end|the conversion raises TimeoutError", "cycles waited for"),
+    "the config stays as it was": ("changed its input: ", "dicts emptied"),
+    "a second conversion changes nothing": ("not idempotent", "keys made text twice"),
+    "nothing is left out without a reason": ("lost: ", "the last item lost"),
+    "equal configs have equal dumps": ("another text of an equal config", "identities written"),
+    "a dump that is loaded is dumped alike": ("another text after a load", "keys made text twice"),
+}
+"""What holds for a dump → how an answer says that it does not, and a fault that breaks it."""
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda name: name.replace(" ", "-"))
+
+@pytest.mark.parametrize(
+    "fault", [name for name in FAULTS if name != INTERRUPTED], ids=lambda name: name.replace(" ", "-")
+)
 def test_a_fault_is_found(fuzz: Fuzz, stacks: Stacks, fault: str, record_property: Record) -> None:
-    faulty = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps", fault=fault)
     with pytest.raises(Unexplained) as found:
-        look(fuzz, Jury([stacks.talk(STACK, "config_dumps", through="functions"), faulty], "functions", alike=True))
+        look(fuzz, jury_of(stacks, fault))
     record_property("faults", (1, 1))
     record_property("told", "; ".join(found.value.told))
+
+
+@pytest.mark.parametrize("statement", PROPERTIES, ids=lambda name: name.replace(" ", "-"))
+def test_a_property_finds_the_fault_that_breaks_it(fuzz: Fuzz, stacks: Stacks, statement: str) -> None:
+    told, fault = PROPERTIES[statement]
+    with pytest.raises(Unexplained):
+        look(fuzz, jury_of(stacks, fault, about=told))
+
+
+def test_a_fault_that_shows_when_interrupted_is_found(fuzz: Fuzz, stacks: Stacks, record_property: Record) -> None:
+    talk = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps", fault=INTERRUPTED)
+    found: set[str] = set()
+    fuzz(
+        batches(interruptions(lines=100), 20),
+        20,
+        lambda questions: found.update(*(a["broken"] for a in talk.ask(questions))),
+    )
+    assert "changed its input, interrupted: dict" in found
+    record_property("faults", (1, 1))
+
+
+def test_a_resume_that_reads_the_dump_is_found(stacks: Stacks) -> None:
+    assert stacks.observe(STACK, f"{reproductions.__file__}::resume", reads=True)["reads_dump"] is True
 
 
 def test_without_a_fault_nothing_is_found(fuzz: Fuzz, stacks: Stacks) -> None:
     look(fuzz, Jury([stacks.talk(STACK, "config_dumps", through="functions")] * 2, "functions", alike=True))
 
 
-def look(fuzz: Fuzz, jury: Jury) -> None:
+def jury_of(stacks: Stacks, fault: str, about: str = "") -> Jury:
+    """A stack's functions and a copy with a fault."""
+    faulty = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps", fault=fault)
+    sound = stacks.talk(STACK, "config_dumps", through="functions")
+    return Jury([sound, faulty], "functions", alike=True, about=about)
+
+
+def look(fuzz: Fuzz, jury: Jury, strategy: Descriptions | None = None) -> None:
     """Let a jury hear what the profile ci draws for the functions."""
     quick = replace(fuzz, profile="ci", shrink=False)
-    quick(batches(configs() | TOP_LEVEL_DICTS, 50), 100, jury.hear)
+    quick(batches(strategy or configs() | TOP_LEVEL_DICTS, 50), 100, jury.hear)

@@ -1,0 +1,138 @@
+"""How fast the config serialiser is fuzzed: examples drawn, dumped by two stacks, examined and compared.
+
+    nox -s bench
+
+The loop is that of suites/fuzz. Examples per second and core are examples per second of processor time of all processes
+together; where a figure is per second, it is of the clock. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from hypothesis import Phase, given, settings
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+
+from conversation import Stacks
+from descriptions import TOP_LEVEL_DICTS, Descriptions, batches, configs
+from jury import Jury
+from real_configs import real_configs, shared_classes
+
+from harness.workers.pool import Pool
+
+OLD, MIDDLE, NEW = "verl-0.7.1", "verl-0.8.0", "verl-0.9.1"
+WHOLE_SAVES, REQUESTS = 20, 20
+BATCH = 50
+
+Measured = tuple[int, float, float]
+"""Examples, seconds of the clock, and seconds of all processors."""
+
+
+def main() -> None:
+    with _stacks() as stacks:
+        quick = configs() | TOP_LEVEL_DICTS
+        functions = _jury(stacks, [MIDDLE, NEW], "functions")
+        _show(f"functions, {MIDDLE} against {NEW}", batched := _measured(functions, quick, BATCH, 300))
+        _show("the same, one message for each example", message := _measured(functions, quick, 1, 1000))
+        _show("the same, one request of a worker for each", request := _requests(stacks, MIDDLE))
+        real = real_configs(shared_classes(stacks, [MIDDLE, NEW]))
+        _show("functions, configs of the stacks' own classes", _measured(functions, real, BATCH, 5))
+        _show(f"saves of {OLD} alone", _measured(_jury(stacks, [OLD], "saves"), configs(), 20, 50))
+        _show(f"saves, {OLD} against {MIDDLE}", _measured(_jury(stacks, [OLD, MIDDLE], "saves"), configs(), 20, 50))
+        for name in (OLD, MIDDLE):
+            _show(f"whole saves of {name}, nothing replaced", _whole_saves(stacks, name))
+    each = [seconds / count for count, seconds, _ in (batched, message, request)]
+    Console().print(
+        f"in batches an example takes {each[1] / each[0]:.1f} times less than with a message of its own,"
+        f" {each[2] / each[0]:.0f} times less than with a request of its own",
+        soft_wrap=True,
+    )
+
+
+def _show(name: str, measured: Measured) -> None:
+    count, seconds, processor = measured
+    Console().print(
+        f"{name}: {count} examples, {count / seconds:.0f} per second, {count / processor:.0f} per second and core",
+        soft_wrap=True,
+    )
+
+
+@contextlib.contextmanager
+def _stacks() -> Iterator[Stacks]:
+    with tempfile.TemporaryDirectory(prefix="parity-bench-") as name:
+        folder = Path(name)
+        (folder / "conversations").mkdir()
+        pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None)
+        stacks = Stacks(pool, folder / "conversations")
+        try:
+            yield stacks
+        finally:
+            stacks.close()
+            pool.stop()
+
+
+def _jury(stacks: Stacks, names: list[str], through: str) -> Jury:
+    jury = Jury([stacks.talk(name, "config_dumps", through=through) for name in names], through)
+    assert jury.known
+    assert jury.classes is not None
+    return jury
+
+
+def _measured(jury: Jury, strategy: Descriptions, size: int, count: int) -> Measured:
+    """Draw batches and let a jury hear them."""
+    examples = 0
+
+    @settings(max_examples=count, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @given(batches(strategy, size))
+    def hear(drawn: list[Any]) -> None:
+        nonlocal examples
+        examples += len(drawn)
+        jury.hear(drawn)
+
+    seconds, processor = _timed(hear)
+    return examples, seconds, processor
+
+
+def _requests(stacks: Stacks, name: str) -> Measured:
+    """One example for each request: the worker forks a rank, whose observation goes through a file."""
+
+    def ask() -> None:
+        for number in range(REQUESTS):
+            stacks.observe(name, "config_dumps", configs=[["Config", number]])
+
+    return REQUESTS, *_timed(ask)
+
+
+def _whole_saves(stacks: Stacks, name: str) -> Measured:
+    """Saves of an engine that verl has initialized; each answer takes three: the dump, its twin, what was loaded."""
+    talk = stacks.talk(name, "config_dumps", through="whole_saves")
+    talk.ask([["Config", 0]])
+    seconds, processor = _timed(lambda: talk.ask([["Config", number] for number in range(WHOLE_SAVES)]))
+    return WHOLE_SAVES, seconds, processor
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    started, before = time.perf_counter(), _processor()
+    work()
+    return time.perf_counter() - started, _processor() - before
+
+
+def _processor() -> float:
+    """Processor seconds of this process, and of all that it has started."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    times = [process.cpu_times() for process in processes]
+    return sum(each.user + each.system + each.children_user + each.children_system for each in times)
+
+
+if __name__ == "__main__":
+    main()
