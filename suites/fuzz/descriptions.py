@@ -45,6 +45,8 @@ FLOATS = st.floats().map(_float)
 _NUMBERS_AND_TEXTS = st.integers() | FLOATS | st.text(max_size=4)
 _REFERENCES = st.sampled_from([[word, number] for word in ("up", "again") for number in range(4)])
 _SMALL = st.sampled_from(["", "a", "1", 1, 0, -1, True, None])
+_CYCLES = [[form, *key, ["up", 0]] for form, *key in (["list"], ["tuple", ["up", 0]], ["dict", "a"])]
+"""The smallest cycles."""
 _DEEP = [["deep", depth, form, 1] for depth in (320, 970, 985, 1000) for form in ("list", "dict")]
 """As deep as dumps go on any stack, and a little deeper."""
 
@@ -68,7 +70,8 @@ VALUES = _nested(
     st.sampled_from((*SCALARS, *LEAVES, *_DEEP, *(form for form in CONTAINERS if form[0] == "deep")))
     | st.sampled_from(LIKELY)
     | _NUMBERS_AND_TEXTS
-    | _REFERENCES,
+    | _REFERENCES
+    | st.sampled_from(_CYCLES),
     keys := st.sampled_from(KEYS) | _SMALL,
     st.sampled_from(HASHABLE) | _SMALL,
     depth=3,

@@ -79,7 +79,8 @@ def broken(answer: Answer) -> list[str]:
 
 
 def without_names(raised: str) -> str:
-    """An exception without the names of the types that are not JSON, not keys, or cannot be copied."""
+    """An exception without the names of types that are not JSON, not keys, cannot be copied, or lack a field."""
+    raised = re.sub(r"'\w+' object has no attribute '\w+'", "a field is not set", raised)
     return re.sub(r"(Object of type|bool or None, not|cannot pickle) (?:'.*?'|[\w.]+)", r"\1 …", raised)
 
 
