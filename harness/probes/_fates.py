@@ -213,18 +213,18 @@ def _of_pairs(
 ) -> list[Fate]:
     of_key, of_value = places
     written = _written_keys(pairs, output)
-    last = {text: key for key, (text, _) in written.items()}
+    owners = _owners(pairs, output, written, around)
     found = []
     for key, value in pairs.items():
         place = "hook" if of_value == "field" and key in HOOKS else of_value
         text, fate = written.get(key, (None, "dropped"))
         if text is None:
             found.append(_absent_pair(key, value, (of_key, place), around))
-        elif last[text] is not key:
+        elif owners[text] is not key:
             found.append(Fate(of_key, kind_of(key), "merged"))
         else:
             found += [Fate(of_key, kind_of(key), fate), *_fates(value, output[text], place, around)]
-    return found + [Fate(of_key, "(no key)", "invented")] * len(output.keys() - last.keys())
+    return found + [Fate(of_key, "(no key)", "invented")] * len(output.keys() - owners.keys())
 
 
 def _absent_pair(key: Any, value: Any, places: tuple[str, str], around: set[int]) -> Fate:
@@ -247,6 +247,21 @@ def _written_keys(pairs: Mapping[Any, Any], output: Mapping[str, Any]) -> dict[A
         if chosen is not None:
             found[key] = chosen
     return found
+
+
+def _owners(
+    pairs: Mapping[Any, Any], output: Mapping[str, Any], written: Mapping[Any, tuple[str, str]], around: set[int]
+) -> dict[str, Any]:
+    """The key whose value stands under each text: of keys that read alike, the last of those that fit best."""
+
+    def misfit(key: Any) -> int:
+        return _misfit(_inside(pairs[key], output[written[key][0]], around))
+
+    owners: dict[str, Any] = {}
+    for key, (text, _) in written.items():
+        if text not in owners or misfit(key) <= misfit(owners[text]):
+            owners[text] = key
+    return owners
 
 
 def _forms(key: Any) -> Iterator[tuple[str, str]]:

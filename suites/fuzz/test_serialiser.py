@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from jury import Jury
 from real_configs import real_configs, shared_classes
 
+from harness.probes._fates import Fate, fates
+
 WITH_FUNCTIONS = ["verl-0.8.0", "verl-0.9.1"]
 ALL = ["verl-0.7.1", *WITH_FUNCTIONS]
 # A save of 0.9.1 takes ten times as long: it locks every folder it asks for. Its functions are examined.
@@ -67,6 +69,16 @@ def test_real_configs_are_dumped_as_their_values_are(
     assert {reference.rpartition(":")[2] for reference in classes} >= {"TransformerConfig", "MLATransformerConfig"}
     assert sum(reference.endswith("Provider") for reference in classes) >= 10
     examine(fuzz, jury(through), real_configs(classes), size=10, examples=20)
+
+
+def test_a_text_belongs_to_the_key_whose_value_stands_there() -> None:
+    found = fates({"1": (None,), 1: frozenset()}, {"1": [None]})
+    assert found == {
+        Fate("field", "tuple", "array"),
+        Fate("inside", "NoneType", "same"),
+        Fate("name", "str", "same"),
+        Fate("name", "int", "merged"),
+    }
 
 
 # What is known, and pinned: the files in examples/ -------------------------------------------------------------------
