@@ -25,7 +25,7 @@ from harness.goldens import GoldenError, GoldenStore, digest_of
 from harness.observe import EncodingError, Observation, ObservationError, canonical_bytes, encode
 from harness.observe.observation import entries_of, load, save
 from harness.probes._values import build
-from harness.report import Records, print_run
+from harness.report import Records, print_run, read_run
 from harness.report.records import RecordsError
 from harness.stacks import StackUsageError, load_settings
 from harness.stacks.pins import parse_override, parse_pin
@@ -195,12 +195,18 @@ def test_records_are_read_and_shown_or_refused(fuzz: Fuzz, tmp_path: Path) -> No
     console = Console(file=io.StringIO())
 
     def check(lines: list[bytes]) -> None:
-        records.file.write_bytes(b"\n".join(lines))
-        one_short_error(lambda: print_run(records, console), RecordsError)
+        records.file.write_bytes(b"\n".join([json.dumps(RUN_RECORD).encode(), *lines]))
+        one_short_error(lambda: print_run(read_run(records), console), RecordsError)
 
     fuzz(st.lists(files_like(CASE_RECORD) | st.just(json.dumps(CASE_RECORD).encode()), max_size=3), 300, check)
 
 
+RUN_RECORD = {
+    "event": "run_started",
+    "time": 0.0,
+    "old": {"name": "verl-0.7.1", "golden": "", "pins": []},
+    "new": {"name": "verl-0.8.0", "golden": "", "pins": []},
+}
 CASE_RECORD = {
     "event": "case",
     "time": 1.0,
