@@ -150,9 +150,13 @@ def _candidate(distribution: str, clone: Path, commit: Commit) -> Candidate:
 def _commit(distribution: str, clone: Path, text: str) -> str:
     """The hash of a revision, or of a release's tag."""
     repository = Repository(clone)
+    if not clone.is_dir():
+        raise StackUsageError(f"{distribution}: there is no clone {clone}; --clone {distribution}=PATH names one.")
     found = next(filter(None, map(repository.commit, (text, f"v{text}", f"core_v{text}"))), None)
     if found is None:
-        raise StackUsageError(f"{distribution}: no revision or release tag {text!r} in {clone}.")
+        raise StackUsageError(
+            f"{distribution}: no revision or release tag {text!r} in {clone}; `git fetch --tags` there, or --releases."
+        )
     return found
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness.answers import Answers
 from harness.cases import Case
-from harness.cli.options import SECONDS, Base, Clones, console, progress
+from harness.cli.options import SECONDS, Base, Clones, console, progress, writable, write_file
 from harness.cli.searches import fitting_workers, named_case
 from harness.compare import Judged, Ledger, Verdict, load_ledger
 from harness.matrix import Axis, Combination, Found, Observed, base_of, combinations, compared, observe, parse_axis
@@ -59,7 +59,9 @@ def matrix(
             help="Holds every other pin (default: for each combination the declared stack that fits it best)."
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as an SVG too, for a README.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=writable, help="Draw it as an SVG too, for a README.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Combinations at a time (default: what the host holds).")
     ] = None,
@@ -110,6 +112,8 @@ def _axes(named: dict[str, str | None], more: Sequence[str]) -> list[Axis]:
         name, equals, values = text.partition("=")
         if not (name and equals and values):
             raise StackUsageError(f"{text!r} is no axis: write NAME=PIN,PIN")
+        if name in dict(pairs):
+            raise StackUsageError(f"{name} is named twice: write --axis {name}={dict(pairs)[name]},{values}")
         pairs.append((name, values))
     if not pairs:
         raise StackUsageError(
@@ -172,7 +176,7 @@ def _case_of(case: Case, against: Observed, each: Observed, found: Found) -> dic
 def _draw(file: Path, observed: Sequence[Observed], against: Observed, results: Results) -> None:
     drawn = Console(record=True, file=io.StringIO(), width=_SVG_COLUMNS, force_terminal=True, highlight=False)
     print_matrix(observed, against, results, drawn)
-    drawn.save_svg(str(file), title="parity matrix")
+    write_file(file, drawn.export_svg(title="parity matrix"))
     console.print(f"drawn: {file}", soft_wrap=True, style="dim")
 
 

@@ -18,7 +18,7 @@ from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
 from harness.report.records import FILE, Records, RecordsError
 from harness.selection import Selection
-from harness.stacks import load_settings
+from harness.stacks import StackUsageError, load_settings
 from harness.workers.protocol import Limits
 
 console = Console(highlight=False, emoji=False)
@@ -156,18 +156,45 @@ def typed_value(text: str) -> Any:
 
 
 def latest_run() -> Path:
-    """The folder of the latest run; those of `explain`, `bisect` and `matrix` are passed over, they have no report.
+    """The folder of the latest run that compared; others (of `explain`, `bisect`, `matrix`) have no report.
 
     Raises:
         RecordsError: there is none.
     """
     runs = sorted(file.parent for file in (load_settings().root / ".parity" / "runs").glob(f"*/{FILE}"))
-    if not runs:
+    found = next((run for run in reversed(runs) if any(Records(run).read("run_started"))), None)
+    if found is None:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
-    for run in reversed(runs):
-        if not any(event.get("event") in ("explained", "bisected", "matrix") for event in Records(run).read()):
-            return run
-    return runs[-1]
+    return found
+
+
+def writable(file: Path | None) -> Path | None:
+    """The file that an option names; what cannot be one is said before the work, not after it.
+
+    Raises:
+        StackUsageError: it is a folder, or its own folder cannot be made.
+    """
+    if file is None:
+        return None
+    if file.is_dir():
+        raise StackUsageError(f"{file} is a folder: name a file in it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StackUsageError(f"cannot write {file}: {error.strerror}; name another file") from None
+    return file
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write what a command made.
+
+    Raises:
+        StackUsageError: it cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StackUsageError(f"cannot write {file}: {error.strerror}; name another file") from None
 
 
 def progress(line: str) -> None:

@@ -23,6 +23,8 @@ from harness.cli.options import (
     console,
     progress,
     with_groups,
+    writable,
+    write_file,
 )
 from harness.cli.searches import Held, Hunt, commit_route, named_case, origin_of
 from harness.compare import Judged, Ledger, Verdict, load_ledger
@@ -120,7 +122,9 @@ def bisect(
         float, typer.Option(min=0.5, max=0.9999, help="When to stop, where the case is flaky.")
     ] = 0.97,
     only_say: Annotated[bool, typer.Option("--dry-run", help="Say how many rounds it takes, and stop.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the Markdown here too.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", callback=writable, help="Write the Markdown here too.")
+    ] = None,
 ) -> None:
     """Find the release or the commit that brought a difference.
 
@@ -134,6 +138,8 @@ def bisect(
 
     Example: parity bisect ddp_config --axis megatron-bridge --good 0.5.1 --bad 0.6.0 --clone megatron-bridge=DIR
     """
+    if good == bad:
+        raise StackUsageError(f"--good and --bad are both {good}: there is nothing between them to search")
     settings = settings_with(clone)
     found = named_case(case, parameters, how)
     hunt = Hunt(path, Leads(tuple(field or ()), tuple(file or ())), workers, confidence)
@@ -155,7 +161,7 @@ def bisect(
         origin.records.write("bisected", {"case": found.id, "markdown": text})
     console.print(text, markup=False, soft_wrap=True, end="")
     if output is not None:
-        output.write_text(text)
+        write_file(output, text)
 
 
 @with_groups

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.cli.options import Clones, console, latest_run, progress
+from harness.cli.options import Clones, console, latest_run, progress, writable, write_file
 from harness.report import (
     Records,
     RecordsError,
@@ -65,7 +65,9 @@ def report(
             "explore; junit, for CI systems; json, for scripts.",
         ),
     ] = Format.TERMINAL,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", callback=writable, help="Write to this file.")
+    ] = None,
     areas: Annotated[bool, typer.Option("--areas", help="Terminal: counts per area alone.")] = False,
     cases: Annotated[bool, typer.Option("--cases", help="Terminal: list all cases, however many.")] = False,
     fit: Annotated[
@@ -133,8 +135,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
         return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    write_file(output, text)
     progress(f"{output}: {len(text.encode()):,} bytes")
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from harness.compare import Verdict
 from harness.report.markdown import code, folded, table
+from harness.report.records import without_controls
 from harness.report.run_view import CaseRecord, RunView
 
 KINDS = {
@@ -106,7 +107,7 @@ def print_against(found: Against, console: Console) -> None:
         console.print(Text(f"{len(changes)} {name}:", "bold"))
         for change in changes[:_FEW]:
             told = f"  {change.case}: {change.before} → {change.after}" + (f"  {change.why}" if change.why else "")
-            console.print(Text(told), no_wrap=True, overflow="ellipsis")
+            console.print(Text(without_controls(told)), no_wrap=True, overflow="ellipsis")
         if len(changes) > _FEW:
             console.print(Text(f"  … and {len(changes) - _FEW} more"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from harness.compare import Verdict
 from harness.report.findings import Finding
-from harness.report.records import FILE
+from harness.report.records import FILE, without_controls
 from harness.report.run_view import UNEXPLAINED, CaseRecord, RunView
 from harness.report.tables import print_save_and_load
 
@@ -39,6 +40,7 @@ _VALUE = 400
 
 def print_run(run: RunView, console: Console, *, all_cases: bool = False) -> None:
     """Print the verdict line, the findings, the cases (folded to counts where there are many), and the summary."""
+    run = replace(run, cases=tuple(without_controls(dict(case)) for case in run.cases))
     _print_verdict(run, console)
     for number, found in enumerate(run.findings[:_FINDINGS], 1):
         console.print()

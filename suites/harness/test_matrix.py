@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_runs import case, write_run
 from stacks_support import git, write
 from toy_project import PYPROJECT, Project, make_project
 
@@ -143,14 +144,17 @@ def test_what_runs_what_differs_and_what_cannot_be_built(trees: Project) -> None
         ("config[size=3]@C", "raises"),
     ]
     assert "0 observations made" in trees.parity(*command).stdout
-    trees.write(".parity/runs/0/records.jsonl", '{"event": "progress"}\n')
-    assert "0 ended before it compared anything" in trees.parity("report").stderr  # not the matrix, which came later
+    assert "no run here yet" in trees.parity("report").stderr  # a matrix has no report
+    write_run(trees.folder / ".parity" / "runs" / "0", [case("config")])
+    assert "nothing to act on in 1 case" in trees.parity("report").stdout  # not the matrix, which came later
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ([], "name the pins to combine: parity matrix --verl"),
+        (["--axis", "toy=path:trees/1", "--axis", "toy=path:trees/2"], "write --axis toy=path:trees/1,path:trees/2"),
+        (["--axis", "toy=path:trees/1", "--svg", "."], ". is a folder"),
         (["--axis", "toy=path:trees/1", "size=3"], "'size=3' belongs to no probe"),
     ],
 )

@@ -162,6 +162,9 @@ def test_ends_that_do_not_differ_are_said(history: tuple[Project, Path, list[str
     done = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", "no-such-tag", "--bad", "main")
     assert done.returncode == 2
     assert "no revision or release tag 'no-such-tag'" in done.stderr
+    same = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", "main", "--bad", "main")
+    assert same.returncode == 2
+    assert "there is nothing between them" in same.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from harness.cli import app
 from harness.report import (
+    Records,
     RecordsError,
     RunView,
     json_report,
@@ -27,7 +29,7 @@ from harness.report import (
     print_summary,
     read_run,
 )
-from harness.report.against import KINDS, against
+from harness.report.against import KINDS, against, print_against
 from harness.report.markdown import COMMENT, STICKY, SUMMARY
 from harness.report.pins import moved_pins
 from harness.stacks import StackUsageError, load_settings
@@ -39,6 +41,8 @@ CONFIGS = [
     {"field": "provider.gated_linear_unit", "old": "True", "new": "False"},
     {"field": "provider.vocab_size", "old": "1", "new": "2"},
 ]
+SIDE = {"name": "verl-1", "pins": [], "golden": None}
+STARTED = json.dumps({"event": "run_started", "time": 1, "old": SIDE, "new": SIDE})
 TENSOR = {
     "rank": 0,
     "name": "gradients/w",
@@ -378,3 +382,48 @@ def test_report_renders_every_format_from_the_records(project: Project, monkeypa
 def test_a_run_that_did_not_finish_can_be_shown(tmp_path: Path) -> None:
     unfinished = write_run(tmp_path, [case("config")], finished=False)
     assert markdown_report(read_run(unfinished)).count("not finished") == 1
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "\x9b2Jcleared", "bell\x07", "\ud800 alone", "e" * 10_000])
+@pytest.mark.parametrize("form", ["terminal", "md", "html", "junit", "json"])
+def test_texts_that_terminals_and_files_cannot_take_are_shown(tmp_path: Path, text: str, form: str) -> None:
+    run = write_run(tmp_path / "run", [regression(f"config[{text}]", (text, text, text), exit_code=1)])
+    parity("report", str(run.folder), "--format", form, "-o", str(tmp_path / "report"))
+    shown = (tmp_path / "report").read_text()
+    assert "config[" in shown
+    if form == "terminal":
+        assert not set(shown) & set("\x1b\x9b\x07")
+    told = io.StringIO()
+    print_against(against(read_run(run), view(tmp_path / "before", case("config"))), Console(file=told))
+    assert not set(told.getvalue()) & set("\x1b\x9b\x07")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["{"], "line 1 is damaged"),
+        (["[]"], "line 1 is no record"),
+        (['{"event": "run_started", "time": 1}'], "line 1 has no proper old"),
+        (
+            ['{"event": "run_started", "time": 1, "old": {"name": "a", "pins": []}, "new": {}}'],
+            "line 1 has no proper old.golden",
+        ),
+        ([STARTED, '{"event": "run_finished", "time": 1}'], "line 2 has no proper exit_code"),
+        ([STARTED, '{"event": "imported", "stack": "a"}'], "line 2 has no proper seconds"),
+        ([], "ended before it compared anything"),
+    ],
+)
+def test_damaged_records_are_told_with_their_line(tmp_path: Path, lines: list[str], told: str) -> None:
+    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    with pytest.raises(RecordsError, match=told):
+        read_run(Records(tmp_path))
+
+
+@pytest.mark.parametrize("name", [".", "folder", "file/report.html", "/dev/full"])
+def test_a_file_that_cannot_be_written_is_wrong_usage(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run", [case("config")])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(app, ["report", str(run.folder), "-o", str(tmp_path / name)])
+    assert isinstance(refused.exception, StackUsageError)
+    assert re.search("is a folder: name a file in it|cannot write .*; name another file", str(refused.exception))
