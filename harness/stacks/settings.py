@@ -147,7 +147,10 @@ def parse_settings(text: str, root: Path, name: str) -> Settings:
     table = _parsed(text, name)
     if table is None:
         raise StackUsageError(f"{name} has no [tool.parity] table; it names stacks and sides.")
-    return _settings(table, root.absolute())
+    try:
+        return _settings(table, root.absolute())
+    except StackUsageError as error:
+        raise StackUsageError(f"{name}: {error}") from None
 
 
 def _settings(table: dict[str, Any], folder: Path) -> Settings:

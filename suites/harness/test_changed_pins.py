@@ -95,9 +95,10 @@ def test_a_selection_takes_the_old_side_from_the_revision(root: Path) -> None:
     [
         ("no-such-branch", {}, "has no revision 'no-such-branch'"),
         ("--all", {}, "has no revision '--all'"),
-        ("HEAD^", {}, "pyproject.toml at HEAD^ is not valid TOML"),
-        ("HEAD~2", {}, "pyproject.toml at HEAD~2 has no [tool.parity] table"),
-        ("HEAD~3", {}, "there is no pyproject.toml at HEAD~3"),
+        ("HEAD^", {}, "pyproject.toml at HEAD^: [tool.parity] old is a text, not 3"),
+        ("HEAD~2", {}, "pyproject.toml at HEAD~2 is not valid TOML"),
+        ("HEAD~3", {}, "pyproject.toml at HEAD~3 has no [tool.parity] table"),
+        ("HEAD~4", {}, "there is no pyproject.toml at HEAD~4"),
         ("HEAD", {}, "no pin in pyproject.toml moved since HEAD"),
         ("base", {}, "pins of b, a moved since base: name one with --new"),
         ("base", {"new": "c"}, "no pin of c moved since base; those of b, a did"),
@@ -107,7 +108,12 @@ def test_a_selection_takes_the_old_side_from_the_revision(root: Path) -> None:
 def test_what_cannot_be_told_is_one_line(root: Path, base: str, more: dict[str, str], told: str) -> None:
     git(root.parent, "rm", "--quiet", "project/pyproject.toml")
     commit(root.parent, {"project/more": "1"})
-    for text in ("[tool.other]\n", "[tool.parity\n", TOML.replace('extra = "==1.0"', 'extra = "==1.1"')):
+    for text in (
+        "[tool.other]\n",
+        "[tool.parity\n",
+        "[tool.parity]\nold = 3\n",
+        TOML.replace('extra = "==1.0"', 'extra = "==1.1"'),
+    ):
         commit(root, {"pyproject.toml": text})
     with pytest.raises(StackUsageError) as error:
         Selection(changed_pins=base, root=root, **more).roles()
