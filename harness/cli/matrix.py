@@ -25,7 +25,7 @@ from harness.report.grid import Results, print_matrix, print_reasons
 from harness.report.records import Records
 from harness.runner import new_run_folder
 from harness.selection import settings_with
-from harness.stacks import StackUsageError
+from harness.stacks import StackError, StackUsageError
 from harness.workers.protocol import Limits
 
 CASES = (
@@ -73,7 +73,8 @@ def matrix(
 
     Pins that no option names follow Megatron-Bridge: they are those of the declared stack that has the combination's
     Bridge and most of its other pins, unless --stack names one. What cannot be built or run is shown as such. What was
-    observed before is read back, so an interrupted matrix goes on where it stopped.
+    observed before is read back, so an interrupted matrix goes on where it stopped. Exit status 3 says that nothing
+    could be built, 0 whatever else the matrix shows.
 
     Examples: parity matrix --verl 0.8.0,0.9.1 --megatron-bridge 0.4.2,0.5.1,0.6.2
     · parity matrix --megatron-core 0.18.2,git:../Megatron-LM@main --stack verl-0.8.0 training_step dtype=bfloat16
@@ -104,6 +105,8 @@ def matrix(
         _draw(svg, observed, against, results)
     made = sum(each.made for each in answers.values())
     console.print(f"{made} observations made, the others read back", style="dim")
+    if not any(one.built for one in observed):
+        raise StackError("no combination could be built: see the reasons above")
 
 
 def _axes(named: dict[str, str | None], more: Sequence[str]) -> list[Axis]:

@@ -149,6 +149,13 @@ def test_what_runs_what_differs_and_what_cannot_be_built(trees: Project) -> None
     assert "nothing to act on in 1 case" in trees.parity("report").stdout  # not the matrix, which came later
 
 
+def test_where_nothing_can_be_built_the_exit_status_says_so(trees: Project) -> None:
+    done = trees.parity("matrix", "--axis", "toy=path:trees/4", "probes.py::config")
+    assert done.returncode == 3, done.stderr
+    assert "no package toy/ or src/toy/" in " ".join(done.stdout.split())
+    assert done.stderr.splitlines()[-1].endswith("no combination could be built: see the reasons above")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
