@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -34,11 +35,13 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
 
 @pytest.fixture(scope="session")
 def stacks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
-    """Stacks of this run."""
+    """Stacks in workers of this process alone: while a conversation goes on, a worker imports nothing for others."""
     plugin = request.config.pluginmanager.get_plugin("parity-run")
-    pool = Pool(plugin.folder / "workers", "cpu", plugin.owner, Records(plugin.folder).write)
-    opened = Stacks(pool, tmp_path_factory.mktemp("conversations"))
+    folder = tmp_path_factory.mktemp("conversations")
+    pool = Pool(folder / "workers", "cpu", os.getpid(), Records(plugin.folder).write)
+    opened = Stacks(pool, folder)
     try:
         yield opened
     finally:
         opened.close()
+        pool.stop()

@@ -111,7 +111,7 @@ def ask_all(conversations: Sequence[Conversation], questions: Sequence[Any]) -> 
 
 
 class Stacks:
-    """Conversations with stacks, one for each probe and its parameters, in workers that the whole run shares."""
+    """Conversations with stacks, one for each probe and its parameters."""
 
     def __init__(self, pool: Pool, folder: Path) -> None:
         self._pool = pool
