@@ -108,7 +108,8 @@ class Bisection:
         started = time.monotonic()
         self._trials: list[Trial] = []
         self._rounds = 0
-        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="bisect") as threads:
+        threads = ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="bisect")
+        try:
             good, focus, rates = self._verified(threads)
             prior = self.guess(self.candidates, focus) if len(self.candidates) > _FEW else None
             if prior:
@@ -122,6 +123,9 @@ class Bisection:
             if flaky:
                 rates = self._rates(threads, good, focus)
                 found = self._search(threads, good, focus, rates, prior)
+        finally:
+            # Not waited for: interrupted, an attempt goes on until its worker is ended, which is up to the caller.
+            threads.shutdown(wait=False, cancel_futures=True)
         seconds = time.monotonic() - started
         return Bisected(self.candidates, found, focus, self._trials, self._rounds, rates, seconds)
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.answers import Answers
 from harness.cases import Case
 from harness.cli.options import SECONDS, Base, Clones, console, progress, writable, write_file
-from harness.cli.searches import fitting_workers, named_case
+from harness.cli.searches import fitting_workers, named_case, stopping
 from harness.compare import Judged, Ledger, Verdict, load_ledger
 from harness.matrix import Axis, Combination, Found, Observed, base_of, combinations, compared, observe, parse_axis
 from harness.observer import Observer
@@ -90,10 +90,10 @@ def matrix(
     threads = ThreadPoolExecutor(workers or fitting_workers(), thread_name_prefix="matrix")
     progress(f"{len(chosen)} combinations, {len(cases)} cases each")
     try:
-        jobs = [threads.submit(observe, one, cases, answers, settings, base, progress) for one in chosen]
-        observed = [job.result() for job in jobs]
+        with stopping(observer):
+            jobs = [threads.submit(observe, one, cases, answers, settings, base, progress) for one in chosen]
+            observed = [job.result() for job in jobs]
     finally:
-        observer.stop()  # first: it ends what the threads wait for
         threads.shutdown(cancel_futures=True)
     against = base_of(observed)
     results = _results(cases, observed, against, ledger)

@@ -148,8 +148,18 @@ def origin_of(case: Case, settings: Settings, base: str | None, held: Held, seco
         chosen = settings.stack(held.stack, held.pins) if who in ("old", "new") else settings.stack(who)
         return build(chosen, settings, base=base, progress=progress)
 
-    try:
+    with stopping(observer):
         yield Origin(case, settings, base, Answers(settings.cache / "answers", case, observer, writer), records)
+
+
+@contextmanager
+def stopping(observer: Observer) -> Iterator[None]:
+    """End an observer's workers with the context, and whatever waits for them; say how to go on after Ctrl-C."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        progress("interrupted; what was observed is kept, and the same command goes on from there")
+        raise
     finally:
         observer.stop()
 

@@ -2,8 +2,10 @@
 
 import signal
 import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from stacks_support import commit, git
 from toy_project import PROBES, Project, make_project
@@ -64,6 +66,17 @@ def traced(run):
         seen = [TracedTensor("float64", each.shape, each.tobytes().hex()) for each in (before, value)]
         run.trace.append(Step(name, "forward", (seen[0],), (seen[1],)))
     return {"out": value}
+
+
+@probe(enters=("toy:build",), returns=("config.size",))
+def slow(run, *, begun: str):
+    \"\"\"What toy makes of one, a minute after it made a file.\"\"\"
+    import pathlib
+    import time
+
+    pathlib.Path(begun).touch()
+    time.sleep(60)
+    return {"config": run.upstream("toy:build")(1)}
 """
 METADATA = '[project]\nname = "{name}"\nversion = "1.0"\n'
 
@@ -260,6 +273,33 @@ def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, P
     assert f"bad from toy {hashes[8][:12]}" in done.stdout, done.stderr
     assert begun >= 3
     assert len(project.records("worker_started")) <= 5, "both ends and the first candidate were observed before"
+
+
+@pytest.mark.parametrize(("command", "number"), [("bisect", signal.SIGTERM), ("explain", signal.SIGINT)])
+def test_an_interrupted_search_does_not_wait_for_the_attempt_that_runs(
+    history: tuple[Project, Path, list[str]], command: str, number: signal.Signals
+) -> None:
+    project, _, hashes = history
+    begun = project.folder / "begun"
+    words = (command, "probes.py::slow", f"begun={begun}", *(ends(hashes) if command == "bisect" else ()))
+    with subprocess.Popen(
+        project.command("-c", "from harness.cli import main; main()", *words),
+        cwd=project.folder,
+        env=project.environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        while not begun.exists() and running.poll() is None:
+            time.sleep(0.05)
+        started = time.monotonic()
+        running.send_signal(number)
+        _, said = running.communicate(timeout=30)
+    assert time.monotonic() - started < 10, "60 s were left"
+    assert running.returncode == 128 + number
+    assert "what was observed is kept, and the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert not [worker for worker in project.records("worker_started") if psutil.pid_exists(worker["pid"])]
 
 
 TOGETHER = """
