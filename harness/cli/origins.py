@@ -34,7 +34,7 @@ from harness.report.bisected import bisected_markdown
 from harness.report.explained import explained_lines, tried_lines
 from harness.runner import Runner, new_run_folder
 from harness.selection import settings_with
-from harness.stacks import Settings, StackError, StackUsageError
+from harness.stacks import Settings, Stack, StackError, StackUsageError
 from harness.stacks import base as bases
 from harness.stacks.uv import nearest_releases
 from harness.workers.protocol import Limits
@@ -144,6 +144,7 @@ def bisect(
     found = named_case(case, parameters, how)
     hunt = Hunt(path, Leads(tuple(field or ()), tuple(file or ())), workers, confidence)
     held = Held(stack or settings.new, tuple(pin or ()))
+    _verify_axis(axis, settings.stack(held.stack, held.pins))
     moving = settings.clones.get(axis)
     if release:
         route: Route = Line(axis, releases(axis, [good, *release, bad]))
@@ -207,6 +208,15 @@ def status_of(judged: Judged, path: str | None) -> int:
     if judged.verdict in (Verdict.BROKEN, Verdict.NOT_RUN) or lacking or unusable:
         return SKIP
     return 1 if shown else 0
+
+
+def _verify_axis(axis: str, stack: Stack) -> None:
+    """Refuse to move what the stack does not pin: most likely its name is misspelt."""
+    if axis not in stack.pins:
+        raise StackUsageError(
+            f"--axis {axis}: stack {stack.name} has no such pin; it has {', '.join(stack.pins)}. "
+            f"To move another distribution, pin it: --pin {axis}==VERSION"
+        )
 
 
 def _between_releases(axis: str, good: str, bad: str, settings: Settings, base: str | None) -> Route:

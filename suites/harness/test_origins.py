@@ -175,6 +175,9 @@ def test_ends_that_do_not_differ_are_said(history: tuple[Project, Path, list[str
     done = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", "no-such-tag", "--bad", "main")
     assert done.returncode == 2
     assert "no revision or release tag 'no-such-tag'" in done.stderr
+    typo = project.parity("bisect", "probes.py::size", "--axis", "tyo", "--good", "1", "--bad", "2")
+    assert typo.returncode == 2
+    assert "--axis tyo: stack toy-new has no such pin; it has part, toy. To move another" in typo.stderr
     same = project.parity("bisect", "probes.py::size", "--axis", "toy", "--good", "main", "--bad", "main")
     assert same.returncode == 2
     assert "there is nothing between them" in same.stderr
