@@ -174,8 +174,15 @@ class ParityPlugin:
         goldens = selection.goldens if lane.deterministic else None
         runner = Runner(self.folder, sides, ledger, self.owner, limits, goldens=goldens, lane=lane, triage=True)
         # Under pytest-xdist its own processes alone have a runner; all of them say the same.
-        runner.start(asdict(selection), self._filters())
+        fails_for = {"only_new": self.only_new, "strict_goldens": option.strict_goldens}
+        runner.start({**asdict(selection), **fails_for}, self._filters())
         return runner
+
+    @property
+    def only_new(self) -> bool:
+        """Whether a case fails the run only if triage blames the pins."""
+        option = self._config.option
+        return bool(option.only_new or option.changed_pins) and not option.strict_triage
 
     @cached_property
     def moved(self) -> str:
@@ -428,9 +435,7 @@ def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
     if outcome.judged.verdict is Verdict.NOT_RUN:
         pytest.skip(outcome.judged.why)
     drifted = outcome.judged.verdict is Verdict.DRIFT and request.config.option.strict_goldens
-    option = request.config.option
-    only_new = (option.only_new or option.changed_pins) and not option.strict_triage
-    if outcome.judged.verdict.fails and only_new and outcome.triage and not outcome.triage.blocks:
+    if outcome.judged.verdict.fails and plugin.only_new and outcome.triage and not outcome.triage.blocks:
         pytest.xfail(f"{outcome.triage}: {outcome.judged.why}")
     if outcome.judged.verdict.fails or drifted:
         pytest.fail(outcome.message, pytrace=False)

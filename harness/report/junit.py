@@ -17,15 +17,15 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def junit_report(run: RunView) -> str:
     """The document, as CI systems read it."""
-    root = Element("testsuites", {"name": _text(f"parity {run.title}"), **_totals(run.cases)})
+    root = Element("testsuites", {"name": _text(f"parity {run.title}"), **_totals(run, run.cases)})
     when = datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds")
     by_area = sorted(run.cases, key=lambda case: (case["area"], case["case"]))
     for area, members in groupby(by_area, key=lambda case: str(case["area"])):
         cases = list(members)
-        suite = SubElement(root, "testsuite", {"name": _text(area), "timestamp": when, **_totals(cases)})
+        suite = SubElement(root, "testsuite", {"name": _text(area), "timestamp": when, **_totals(run, cases)})
         _add_properties(suite, _of_run(run))
         for case in cases:
-            _add_case(suite, case)
+            _add_case(suite, run, case)
     indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
@@ -48,22 +48,26 @@ def _of_run(run: RunView) -> dict[str, str]:
     return {"old": run.sides[0], "new": run.sides[1], "lane": run.lane, "run": run.name, **moved}
 
 
-def _add_case(suite: Element, case: CaseRecord) -> None:
+def _add_case(suite: Element, run: RunView, case: CaseRecord) -> None:
     about = {"classname": _text(case["area"]), "name": _text(case["case"]), "time": f"{case['seconds']:.3f}"}
     element = SubElement(suite, "testcase", about)
     _add_properties(element, case_properties(case) | ({"command": case["command"]} if case.get("command") else {}))
-    outcome = _outcome(case)
+    outcome = _outcome(run, case)
     if outcome is not None:
-        said = SubElement(element, outcome, {"type": str(case["verdict"]), "message": _text(case["why"])})
+        excused = f"{case['triage']}: " if run.excuses(case) else ""
+        said = SubElement(element, outcome, {"type": str(case["verdict"]), "message": _text(f"{excused}{case['why']}")})
         if outcome != "skipped":
             said.text = _text("\n".join(_lines(case)))
 
 
-def _outcome(case: CaseRecord) -> str | None:
+def _outcome(run: RunView, case: CaseRecord) -> str | None:
+    """As pytest's own document: what triage excuses is skipped."""
     verdict = Verdict(case["verdict"])
-    if verdict is Verdict.NOT_RUN:
+    if verdict is Verdict.NOT_RUN or run.excuses(case):
         return "skipped"
-    return None if not verdict.fails else "error" if verdict is Verdict.BROKEN else "failure"
+    if verdict is Verdict.BROKEN:
+        return "error"
+    return "failure" if verdict.fails or (verdict is Verdict.DRIFT and run.strict_goldens) else None
 
 
 def _lines(case: CaseRecord) -> list[str]:
@@ -78,8 +82,8 @@ def _silent(case: CaseRecord) -> list[Mapping[str, str]]:
     return [side for side in case.get("sides", ()) if side.get("output") and case["verdict"] == Verdict.BROKEN]
 
 
-def _totals(cases: Sequence[CaseRecord]) -> dict[str, str]:
-    outcomes = [_outcome(case) for case in cases]
+def _totals(run: RunView, cases: Sequence[CaseRecord]) -> dict[str, str]:
+    outcomes = [_outcome(run, case) for case in cases]
     return {
         "tests": str(len(outcomes)),
         "failures": str(outcomes.count("failure")),

@@ -21,6 +21,7 @@ CaseRecord = Mapping[str, Any]
 UNEXPLAINED = "unexplained"
 """Counted beside the verdicts: declared differences whose cause nobody knows."""
 
+_EXCUSED = tuple(label for label in Triage if not label.blocks)
 _ALWAYS_SHOWN = (Verdict.IDENTICAL, Verdict.DECLARED, Verdict.REGRESSION)
 
 
@@ -41,6 +42,8 @@ class RunView:
         golden: what to say where goldens stood in for the old side, else empty.
         cases: the last record of each case, by id.
         imports: stack → seconds that its worker needed to import.
+        only_new: whether a case fails the run only if triage blames the pins.
+        strict_goldens: whether a golden that has drifted fails the run.
     """
 
     folder: Path
@@ -55,6 +58,8 @@ class RunView:
     golden: str
     cases: tuple[CaseRecord, ...]
     imports: Mapping[str, float] = field(default_factory=dict)
+    only_new: bool = False
+    strict_goldens: bool = False
 
     @property
     def took(self) -> str:
@@ -95,7 +100,12 @@ class RunView:
         """Whether the run failed; where its end is not recorded, whether a case did or none ran."""
         if self.exit_code is not None:
             return self.exit_code != 0
-        return any(Verdict(case["verdict"]).fails for case in self.cases) or not self.ran
+        failing = (case for case in self.cases if Verdict(case["verdict"]).fails)
+        return not all(map(self.excuses, failing)) or not self.ran
+
+    def excuses(self, case: CaseRecord) -> bool:
+        """Whether a case that fails elsewhere does not fail this run: triage blames something else than the pins."""
+        return self.only_new and Verdict(case["verdict"]).fails and case.get("triage") in _EXCUSED
 
     @property
     def ran(self) -> list[CaseRecord]:
@@ -162,6 +172,7 @@ def read_run(
         RecordsError: as `Records.read`.
     """
     start, cases = records.start, latest_cases(records)
+    options = start["options"] if isinstance(start.get("options"), dict) else {}
     finished = next(records.read("run_finished"), None)
     imports: dict[str, float] = {}
     for event in records.read("imported"):
@@ -180,6 +191,8 @@ def read_run(
         golden=golden_line(start["old"]),
         cases=tuple(cases),
         imports=imports,
+        only_new=bool(options.get("only_new")),
+        strict_goldens=bool(options.get("strict_goldens")),
     )
 
 

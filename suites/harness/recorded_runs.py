@@ -59,6 +59,7 @@ def write_run(
     new: Iterable[Mapping[str, Any]] = (pin("verl", "0.8.0"),),
     finished: bool = True,
     exit_code: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Records:
     """Write the records of a run; its exit code is what the verdicts say unless given."""
     cases = list(cases)
@@ -69,7 +70,7 @@ def write_run(
         for name, stack, pins in (("old", "verl-1", old), ("new", "verl-2", new))
     }
     lane = {"name": "cpu", "gpus": [], "deterministic": True, "architecture": ""}
-    records.write("run_started", {**sides, "options": {}, "filters": [], "lane": lane})
+    records.write("run_started", {**sides, "options": dict(options or {}), "filters": [], "lane": lane})
     for found in cases:
         records.write("case", found)
     if finished:

@@ -1,6 +1,7 @@
 """The gate as a user meets it: which pins moved, what triage says of what fails, and what fails a pull request."""
 
 import subprocess
+from xml.etree import ElementTree
 
 import pytest
 from stacks_support import commit, git
@@ -78,8 +79,12 @@ def gated(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_bump_is_found_and_only_what_it_brings_fails(gate: Project) -> None:
     base = git(gate.folder, "rev-parse", "HEAD^")[:9]
-    done = gated(gate)
+    done = gated(gate, "--junitxml", "own.xml")
     assert done.returncode == 1, done.stdout
+    assert gate.parity("report", "--format", "junit", "-o", "records.xml").returncode == 0
+    own, recorded = (ElementTree.parse(gate.folder / name).getroot() for name in ("own.xml", "records.xml"))
+    assert [own[0].get(name) for name in ("failures", "skipped")] == ["1", "5"]
+    assert [recorded.get(name) for name in ("failures", "skipped")] == ["1", "5"]
     found = {case["case"]: (case["verdict"], case["triage"]) for case in gate.records("case")}
     assert found == {
         "config": ("regression", "new"),

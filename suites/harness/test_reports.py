@@ -195,6 +195,24 @@ def test_junit_tells_verdicts_and_where_sides_part(tmp_path: Path) -> None:
     assert root.find(".//testcase[@name='gpu']/skipped") is not None
 
 
+def test_junit_excuses_what_the_run_excuses(tmp_path: Path) -> None:
+    size = ("size", "1", "2")
+    cases = [
+        *(regression(label, size, triage=label) for label in ("new", "unknown", "pre-existing", "flaky")),
+        case("moved", "drift", triage="host"),
+    ]
+    strict, lenient = (
+        ElementTree.fromstring(junit_report(view(tmp_path / name, *cases, options=options)))
+        for name, options in (("strict", {"strict_goldens": True}), ("lenient", {"only_new": True}))
+    )
+    totals = [[root.get(name) for name in ("failures", "errors", "skipped")] for root in (strict, lenient)]
+    assert totals == [["5", "0", "0"], ["2", "0", "2"]]
+    excused = lenient.find(".//testcase[@name='flaky']/skipped")
+    assert excused is not None
+    assert excused.attrib == {"type": "regression", "message": "flaky: size: 1 → 2"}
+    assert not view(tmp_path / "unfinished", cases[2], options={"only_new": True}, finished=False).fails
+
+
 def test_json_is_for_scripts(tmp_path: Path) -> None:
     run = view(tmp_path, case("config"), regression(HOSTILE, ("size", "1", "2")))
     document = json.loads(json_report(run))
