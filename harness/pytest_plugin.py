@@ -26,7 +26,7 @@ from harness.report import Records, case_properties, latest_cases, print_regress
 from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
-from harness.stacks import StackError, changed_stack, changed_stacks, load_settings, nothing_moved
+from harness.stacks import StackError, changed_stack, load_settings
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
@@ -83,15 +83,11 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if option.changed_pins is None or hasattr(config, "workerinput") or option.help or option.version:
         return None
     try:
-        settings = load_settings()
-        if changed_stacks(settings, option.changed_pins):
-            changed_stack(settings, option.changed_pins, option.new)
-            return None
+        changed_stack(load_settings(), option.changed_pins, option.new)
     except StackError as error:
-        print(f"parity: {error}", file=sys.stderr)  # noqa: T201 - pytest has no reporter yet
+        print(f"parity: {error}", file=sys.stderr if error.exit_code else sys.stdout)
         return error.exit_code
-    print(f"parity: {nothing_moved(option.changed_pins)}")  # noqa: T201
-    return 0
+    return None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -137,12 +137,12 @@ def compare(
     selection = sides.selection(bundle=bundle, golden_only=golden_only, changed_pins=changed_pins, lane=chosen)
     runner = _runner(selection, how.seconds, chosen)
     try:
-        runner.start(asdict(selection), ["compare"])
+        runner.start({**asdict(selection), "only_new": changed_pins is not None}, ["compare"])
         runner.preload((case.probe.reference,), progress)
         outcome = runner.run(case)
     finally:
         runner.stop()
-    _end_with(outcome, runner.records)
+    _end_with(outcome, runner.records, only_new=changed_pins is not None)
 
 
 @app.command()
@@ -397,11 +397,12 @@ def _self_consistency_suite(selection: Selection, seconds: float) -> int:
     return {int(pytest.ExitCode.USAGE_ERROR): USAGE, int(pytest.ExitCode.NO_TESTS_COLLECTED): 1}.get(status, status)
 
 
-def _end_with(outcome: Outcome, records: Records) -> NoReturn:
+def _end_with(outcome: Outcome, records: Records, *, only_new: bool = False) -> NoReturn:
     if outcome.misuse:
         raise ProbeError(outcome.misuse)
     _print_outcome(outcome, records)
-    raise typer.Exit(int(outcome.judged.verdict.fails))
+    excused = only_new and outcome.triage is not None and not outcome.triage.blocks
+    raise typer.Exit(int(outcome.judged.verdict.fails and not excused))
 
 
 def _print_probe(probe: Probe, whole: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.stacks import git
-from harness.stacks.errors import StackError, StackUsageError
+from harness.stacks.errors import NothingMoved, StackError, StackUsageError
 from harness.stacks.pins import Pin
 from harness.stacks.settings import Settings, Stack, parse_settings
 
@@ -55,14 +55,15 @@ def changed_stack(settings: Settings, revision: str, new: str | None = None) -> 
     """The one stack to compare with what it was; `new` names it where several moved.
 
     Raises:
-        StackUsageError: as `changed_stacks`, or there is none, or there are several and `new` names none of them.
+        NothingMoved: there is none.
+        StackUsageError: as `changed_stacks`, or there are several and `new` names none of them.
     """
     moved = changed_stacks(settings, revision)
     found = [move for move in moved if new in (None, move.new.name)]
     if len(found) == 1:
         return found[0]
     if not moved:
-        raise StackUsageError(nothing_moved(revision))
+        raise NothingMoved(nothing_moved(revision))
     if new is not None:
         raise StackUsageError(f"no pin of {new} moved since {revision}; those of {_listed(moved)} did.")
     raise StackUsageError(

@@ -16,3 +16,9 @@ class StackUsageError(StackError):
     """The request itself is wrong: an unknown stack, a malformed pin, a circular `extends`."""
 
     exit_code = 2
+
+
+class NothingMoved(StackUsageError):
+    """No pin moved since a revision: there is nothing to compare, and nothing is wrong."""
+
+    exit_code = 0

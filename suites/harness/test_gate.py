@@ -110,12 +110,21 @@ def test_compare_and_changed_take_a_revision(gate: Project) -> None:
     done = gate.parity("compare", "probes.py::config", "--changed-pins", "HEAD^")
     assert done.returncode == 1, done.stderr
     assert "triage: new" in done.stdout
+    excused = gate.parity("compare", "probes.py::mended", "--changed-pins", "HEAD^")
+    assert excused.returncode == 0, excused.stderr
+    assert "mended: regression" in excused.stdout
+    assert "triage: fixed" in excused.stdout
 
 
 def test_where_no_pin_moved_nothing_runs_and_nothing_fails(gate: Project) -> None:
+    told = "parity: no pin in pyproject.toml moved since HEAD: nothing to compare.\n"
     done = gate.pytest("test_toy.py", "--changed-pins", "HEAD")
-    assert done.returncode == 0
-    assert done.stdout == "parity: no pin in pyproject.toml moved since HEAD: nothing to compare.\n"
+    assert (done.returncode, done.stdout) == (0, told)
+    for words in (("compare", "probes.py::config"), ("check", "probes.py::config")):
+        done = gate.parity(*words, "--changed-pins", "HEAD")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", told)
+    changed = gate.parity("changed", "HEAD")
+    assert (changed.returncode, changed.stdout, changed.stderr) == (0, "", told)
     assert not (gate.folder / ".parity").exists()
 
 
