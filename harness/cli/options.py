@@ -16,16 +16,25 @@ from rich.console import Console
 from harness.cases import OWN
 from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
-from harness.report.records import FILE, Records, RecordsError
+from harness.report.records import FILE, Records, RecordsError, without_controls
 from harness.selection import Selection
 from harness.stacks import StackUsageError, load_settings
 from harness.workers.protocol import Limits
 
-console = Console(highlight=False, emoji=False)
-errors = Console(stderr=True, highlight=False, emoji=False)
-
 USAGE, ENVIRONMENT = 2, 3
 SECONDS = Limits().seconds
+
+
+class _Lines(Console):
+    r"""A console that shows control characters of the texts it prints (`\x1b`) instead of letting a terminal obey."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print as any console does."""
+        super().print(*map(without_controls, objects), **how)
+
+
+console = _Lines(highlight=False, emoji=False)
+errors = _Lines(stderr=True, highlight=False, emoji=False)
 
 Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of tool.parity).")]
 New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of tool.parity).")]

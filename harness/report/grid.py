@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.matrix import Cell, Found, Observed, held, value_of
+from harness.report.records import without_controls
 from harness.stacks import Pin
 
 Results = Mapping[str, Mapping[str, Found]]
@@ -53,16 +54,21 @@ def print_matrix(observed: Sequence[Observed], base: Observed, results: Results,
 def print_reasons(observed: Sequence[Observed], results: Results, console: Console) -> None:
     """For each combination its other pins, and why cases fail or differ on it; cases of one reason together."""
     for found in observed:
-        letter, about = found.combination.letter, found.combination.label
-        console.print(Text.assemble((f"\n{letter}  {about}", "bold"), (f"  with {held(found.combination)}", "dim")))
+        letter, about = found.combination.letter, without_controls(found.combination.label)
+        console.print(
+            Text.assemble(
+                (f"\n{letter}  {about}", "bold"), (f"  with {without_controls(held(found.combination))}", "dim")
+            )
+        )
         if found.why:
-            console.print(Text(f"   cannot be built: {found.why}", "red"))
+            console.print(Text(f"   cannot be built: {without_controls(found.why)}", "red"))
         alike: dict[tuple[Cell, str], list[str]] = defaultdict(list)
         for case, cells in results.items():
             if letter in cells and cells[letter].cell in _TOLD:
                 alike[cells[letter].cell, cells[letter].why].append(case)
         for (cell, why), cases in alike.items():
-            console.print(Text.assemble(("   ", ""), _MARKS[cell], f" {', '.join(cases)}: {why}"))
+            told = without_controls(f"{', '.join(cases)}: {why}")
+            console.print(Text.assemble(("   ", ""), _MARKS[cell], f" {told}"))
 
 
 def _grid(observed: Sequence[Observed], results: Results) -> Table:
@@ -79,7 +85,7 @@ def _grid(observed: Sequence[Observed], results: Results) -> Table:
 
 def _short(pin: Pin) -> str:
     """A pin as a heading; the end of a path or an address tells it from others."""
-    value = value_of(pin)
+    value = without_controls(value_of(pin))
     return f"{pin.distribution} {value if len(value) <= _LONGEST else '…' + value[1 - _LONGEST :]}"
 
 
@@ -100,7 +106,9 @@ def _table(observed: Sequence[Observed], results: Results) -> Table:
         table.add_column(found.combination.letter, justify="center")
     for case, cells in results.items():
         letters = [found.combination.letter for found in observed]
-        table.add_row(Text(case), *(Text(*_MARKS[cells[at].cell]) if at in cells else "" for at in letters))
+        table.add_row(
+            Text(without_controls(case)), *(Text(*_MARKS[cells[at].cell]) if at in cells else "" for at in letters)
+        )
     return table
 
 

@@ -141,6 +141,14 @@ def test_a_broken_ledger_stops_the_run_with_its_place(example: Project) -> None:
     assert "changes.toml" in done.stdout + done.stderr
 
 
+def test_control_characters_of_the_stacks_are_shown_and_not_obeyed(example: Project) -> None:
+    example.edit(2, 'ValueError("no such option")', 'ValueError("no \\x1b[2Jsuch option")')
+    done = example.parity("compare", "probes.py::refusal")
+    assert done.returncode == 1
+    assert r"no \x1b[2Jsuch option" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
 def test_compare_prints_the_verdict_and_the_differences(example: Project) -> None:
     same = example.parity("compare", "probes.py::config", "size=3")
     assert same.returncode == 0, same.stderr
