@@ -13,6 +13,18 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>`|\"'&{{ 7*7 }} @somebody\x00\x1b[31m\nsecond line"
 )
 """What a case id or a value may hold at worst."""
+TENSOR = {
+    "rank": 0,
+    "name": "gradients/w",
+    "kind": "different",
+    "relative_error": 2e-4,
+    "message": "gradients/w: different",
+    "quantity": "relative error",
+    "needed": 2e-4,
+    "allowed": 1e-5,
+    "no_floor": "",
+}
+"""A tensor that differs, as the record of a failing case tells it."""
 
 
 def pin(distribution: str, version: str, **more: Any) -> dict[str, Any]:

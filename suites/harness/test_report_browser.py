@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import HOSTILE, case, pin, regression, view
+from recorded_runs import HOSTILE, TENSOR, case, pin, regression, view
 
 from harness.report import RunView, html_report
 from harness.report.html_data import BUDGET
@@ -88,16 +88,8 @@ DECLARED = {
     "unsupported": False,
 }
 SIZE = {"path": "config.size", "kind": "changed", "old": "1", "new": "2"}
-TENSOR = {
-    "rank": 0,
-    "name": "gradients/w",
-    "kind": "different",
-    "relative_error": 2e-4,
-    "message": "gradients/w: different",
-    "quantity": "relative error",
-    "needed": 2e-4,
-    "allowed": 1e-5,
-    "no_floor": "",
+PROFILED = {
+    **TENSOR,
     "profile": {"histogram": [3, 0, *[1] * 15], "map": [[1e-3, 0.0], [None, 2e-3]], "rows": 2, "columns": 2},
 }
 MODULES = [
@@ -123,7 +115,7 @@ def run(tmp_path: Path) -> RunView:
         case("config[fsdp]"),
         case("gpu", "not_run", why="needs the cuda lane"),
         case("load@verl-2", stack="verl-2"),
-        regression("step", ("norm", "1", "2"), divergence=DIVERGENCE, tensors=[TENSOR]),
+        regression("step", ("norm", "1", "2"), divergence=DIVERGENCE, tensors=[PROFILED]),
         regression("step[tp2]", ("norm", "1", "2"), ("rank1: gradients/layer.w", "3", "4")),
     )
 
@@ -201,7 +193,7 @@ def test_hostile_texts_stay_text(tmp_path: Path, open_report: Open) -> None:
             declared_by=[hostile],
             configs=[{"field": HOSTILE, "old": HOSTILE, "new": HOSTILE}],
             divergence={**DIVERGENCE, "why": HOSTILE, "modules": [{**MODULES[1], "module": HOSTILE}]},
-            tensors=[{**TENSOR, "name": HOSTILE, "message": HOSTILE}],
+            tensors=[{**PROFILED, "name": HOSTILE, "message": HOSTILE}],
             area=HOSTILE,
             stack=HOSTILE,
         ),
@@ -247,7 +239,7 @@ def test_two_thousand_cases_load_and_filter_fast(tmp_path: Path, open_report: Op
 def test_a_file_stays_small_however_much_differs(tmp_path: Path, open_report: Open) -> None:
     long = [(f"config.field_{number}", "x" * 600, "y" * 600) for number in range(60)]
     cases = [
-        regression(f"step[{number}]", *long, tensors=[TENSOR] * 20, divergence=DIVERGENCE) for number in range(300)
+        regression(f"step[{number}]", *long, tensors=[PROFILED] * 20, divergence=DIVERGENCE) for number in range(300)
     ]
     run = view(tmp_path / "run", *cases)
     page = open_report(run).page
@@ -279,7 +271,7 @@ CONTRAST = """(selector) => {
 def test_readable_in_light_and_dark_and_on_a_narrow_screen(tmp_path: Path, open_report: Open, scheme: str) -> None:
     long = "x" * 200
     wide = regression(
-        long, (long, long, long), divergence={**DIVERGENCE, "why": long}, tensors=[{**TENSOR, "name": long}]
+        long, (long, long, long), divergence={**DIVERGENCE, "why": long}, tensors=[{**PROFILED, "name": long}]
     )
     run = view(tmp_path / "run", wide, case("config", "declared", differences=[SIZE], declared_by=[DECLARED]))
     page = open_report(run, color_scheme=scheme, viewport={"width": 380, "height": 800}).page

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
-from recorded_runs import HOSTILE, case, pin, regression, view, write_run
+from recorded_runs import HOSTILE, TENSOR, case, pin, regression, view, write_run
 from rich.console import Console
+from stacks_support import git
 from toy_project import PYPROJECT, Project, make_project
 from typer.testing import CliRunner
 
@@ -43,17 +43,6 @@ CONFIGS = [
 ]
 SIDE = {"name": "verl-1", "pins": [], "golden": None}
 STARTED = json.dumps({"event": "run_started", "time": 1, "old": SIDE, "new": SIDE})
-TENSOR = {
-    "rank": 0,
-    "name": "gradients/w",
-    "kind": "different",
-    "relative_error": 2e-4,
-    "message": "gradients/w: different",
-    "quantity": "relative error",
-    "needed": 2e-4,
-    "allowed": 1e-5,
-    "no_floor": "",
-}
 
 
 def test_markdown_tells_verdict_pins_findings_and_commands(tmp_path: Path) -> None:
@@ -262,13 +251,6 @@ def test_where_the_time_went(tmp_path: Path) -> None:
         records.write("imported", {"stack": stack, "seconds": seconds, "modules": 1})
     assert read_run(records).took.endswith("min (imports 30 s, cases 0 s, comparison 1 s)")
     assert view(tmp_path / "unfinished", case("config"), finished=False).took == ""
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    return subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 def test_pins_link_to_what_lies_between_and_count_commits(tmp_path: Path) -> None:
