@@ -51,7 +51,7 @@ from harness.goldens import Golden, GoldenError
 from harness.layouts import UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError, draft_ledger, latest_cases
-from harness.runner import Outcome, Runner, new_run_folder
+from harness.runner import ROLES, Outcome, Runner, new_run_folder
 from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection, goldens_of, settings_with
 from harness.stacks import StackError, build, changed_stacks, load_settings, nothing_moved
@@ -201,7 +201,11 @@ def declare(
 
     The draft goes to standard output; give each entry its reason and class, then add it to a file of golden/declared/.
     """
-    recorded = latest_cases(Records(run or latest_run()))
+    records = Records(run or latest_run())
+    sides, recorded = [records.start[side]["name"] for side in ROLES], latest_cases(records)
+    if not any(case.get("sides") for case in recorded):
+        told = f"{records.folder.name} compared no case of {' and '.join(sides)}"
+        raise RecordsError(f"{told}: run again, or name another run with --run")
     unknown = [case for case in cases or [] if case not in {record["case"] for record in recorded}]
     if unknown:
         raise RecordsError(f"the run has no case {unknown[0]!r}; `parity report` lists its cases")

@@ -419,6 +419,28 @@ def test_damaged_records_are_told_with_their_line(tmp_path: Path, lines: list[st
         read_run(Records(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([{"event": "matrix", "cases": []}], "run ended before it compared anything: run again"),
+        ([json.loads(STARTED)], "run compared no case of verl-1 and verl-1: run again, or name another run with --run"),
+        (
+            [json.loads(STARTED), {"event": "case", **case("gpu", "not_run", sides=[])}],
+            "run compared no case of verl-1 and verl-1: run again, or name another run with --run",
+        ),
+    ],
+)
+def test_nothing_can_be_declared_of_a_run_that_compared_nothing(
+    tmp_path: Path, events: list[dict[str, object]], told: str
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "records.jsonl").write_text("\n".join(map(json.dumps, events)))
+    refused = CliRunner().invoke(app, ["declare", "--run", str(run)])
+    assert isinstance(refused.exception, RecordsError)
+    assert str(refused.exception) == told
+
+
 @pytest.mark.parametrize("name", [".", "folder", "file/report.html", "/dev/full"])
 def test_a_file_that_cannot_be_written_is_wrong_usage(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [case("config")])
