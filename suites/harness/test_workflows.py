@@ -98,15 +98,15 @@ def test_every_run_has_a_report_and_a_long_one_stays_in_the_artifact(called: Pat
     parity = folder / ".nox/parity/bin/parity"
     parity.parent.mkdir(parents=True)
     told = '[ -s "$2/records.jsonl" ] || { echo "$2 ended early" >&2; exit 2; }\n'
-    parity.write_text(f'#!/usr/bin/env bash\n{told}echo "$4 of $2: $(cat "$2/records.jsonl")" >"$6"\n')
+    parity.write_text(f'#!/usr/bin/env bash\n{told}echo "$4 $7 $8 of $2: $(cat "$2/records.jsonl")" >"$6"\n')
     parity.chmod(0o755)
     assert run("report.sh", "parity") == 0
     assert {file.name for file in (folder / ".parity/report").glob("*.html")} == {"1.html", "2.html", "4.html"}
     assert (folder / "summary").read_text().splitlines() == [
-        f"md of .parity/runs/1: {'x' * 40}",
+        f"md --fit comment of .parity/runs/1: {'x' * 40}",
         "Another run is in the artifact alone: 2.md",
         ".parity/runs/3 ended early",
-        f"md of .parity/runs/4: {'x' * 50}",
+        f"md --fit comment of .parity/runs/4: {'x' * 50}",
     ]
     assert (folder / "summary").read_text() == (folder / ".parity/report/report.md").read_text()
 
