@@ -305,7 +305,7 @@ def golden_status(run: RunFolder = None) -> None:
     states = _desk(run).status()
     for state in states:
         if state.kind != "same":
-            console.print(f"{state.kind:14} {state.case}", markup=False)
+            console.print(f"{state.kind:14} {state.case}", markup=False, soft_wrap=True)
     counts = Counter(state.kind for state in states)
     console.print(" · ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no cases")
 
@@ -316,7 +316,7 @@ def golden_diff(
 ) -> None:
     """Show how the latest run's old side differs from the golden of one case; exit status 1 if it does."""
     state = _desk(run).diff(case)
-    console.print(f"{state.case}: {state.kind}", markup=False)
+    console.print(f"{state.case}: {state.kind}", markup=False, soft_wrap=True)
     for difference in state.differences:
         console.print(f"  {difference}", markup=False, soft_wrap=True)
     raise typer.Exit(int(bool(state.differences)))
@@ -365,7 +365,7 @@ def golden_accept(
 def golden_prune(run: RunFolder = None) -> None:
     """Delete goldens of cases that no longer exist; only after a complete green run."""
     pruned = _desk(run).prune()
-    console.print("\n".join(pruned) or "nothing to prune", markup=False)
+    console.print("\n".join(pruned) or "nothing to prune", markup=False, soft_wrap=True)
 
 
 def _desk(run: Path | None) -> GoldenDesk:
@@ -422,7 +422,7 @@ def _default(parameter: inspect.Parameter) -> str:
 
 def _print_outcome(outcome: Outcome, records: Records) -> None:
     judged = outcome.judged
-    console.print(f"[bold]{escape(outcome.id)}[/]: {judged.verdict} {escape(judged.why)}")
+    console.print(f"[bold]{escape(outcome.id)}[/]: {judged.verdict} {escape(judged.why)}", soft_wrap=True)
     if outcome.triage:
         console.print(f"  triage: {outcome.triage}")
     for difference in judged.differences:

@@ -1,9 +1,9 @@
-"""Tables beside the list of cases: who reads what whom wrote, and the known regressions."""
+"""Lists of cases whose ids stay whole, and who reads what whom wrote."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.compare import Verdict
-from harness.report.records import Records
+from harness.report.records import Records, without_controls
+
+
+def print_rows(rows: Sequence[tuple[str, Text]], console: Console) -> None:
+    """A line for each case id, or other name, and what is told of it.
+
+    Names stay whole, to be copied and searched for: a terminal has a long one on a line above the rest, and elsewhere
+    lines are as long as they need to be.
+    """
+    widest = max(len(name) for name, _ in rows)
+    column = min(widest, console.width // 2) if console.is_terminal else widest
+    for name, told in rows:
+        before = name if len(name) <= column else ""
+        if not before:
+            console.print(Text(name), soft_wrap=True)
+        line = Text.assemble(f"{before:<{column}}  ", told)
+        if console.is_terminal:
+            console.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            console.print(line, soft_wrap=True)
 
 
 def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console, *, only_failing: bool = False) -> None:
@@ -42,17 +61,14 @@ def print_save_and_load(cases: Iterable[Mapping[str, Any]], console: Console, *,
 
 def print_regressions(records: Records, cases: Iterable[Mapping[str, Any]], console: Console) -> None:
     """Every known regression that a test of the run was marked with: its cases, their verdicts, and why."""
-    by_case = {case["case"]: case for case in cases}
+    by_case = {case["case"]: without_controls(dict(case)) for case in cases}
     marked = {(name, event["case"]) for event in records.read("regression") for name in event["ids"]}
-    table = Table(title=Text("known regressions", "bold"), title_justify="left", box=None, pad_edge=False, expand=True)
-    table.add_column("id", no_wrap=True)
-    table.add_column("case", overflow="fold", ratio=4)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=6)
+    rows = [("id, case", Text("verdict: why", "bold"))]
     for name, case in sorted(marked):
         if case in by_case:
             found = by_case[case]
             why = found["why"].splitlines()[0] if found["why"] else ""
-            table.add_row(name, Text(case), found["verdict"], Text(why))
+            rows.append((f"{name}  {case}", Text(f"{found['verdict']}: {why}".removesuffix(": "))))
     if marked:
-        console.print(table)
+        console.print(Text("known regressions", "bold"))
+        print_rows(rows, console)

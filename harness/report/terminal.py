@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from harness.compare import Verdict
 from harness.report.findings import Finding
 from harness.report.records import FILE, without_controls
 from harness.report.run_view import UNEXPLAINED, CaseRecord, RunView
-from harness.report.tables import print_save_and_load
+from harness.report.tables import print_rows, print_save_and_load
 
 _STYLES: dict[str, str] = {
     Verdict.IDENTICAL: "green",
@@ -30,6 +30,7 @@ _FEW_CASES = 40
 """So many cases are listed; more are folded to counts, but for those that nobody expects."""
 _WIDE = 100
 """Columns of a console that has room for how long a case took."""
+_VERDICT = max(map(len, Verdict))
 _UNFOLDED = (Verdict.MASKED, Verdict.DRIFT)
 _FINDINGS = 12
 _DIFFERENCES = 4
@@ -170,24 +171,24 @@ def _print_rest(findings: Sequence[Finding], console: Console) -> None:
 def _print_cases(run: RunView, console: Console, *, fold: bool) -> None:
     shown = [case for case in run.cases if case["verdict"] in _UNFOLDED] if fold else run.cases
     if shown:
-        console.print(_case_table(shown, seconds=console.width >= _WIDE))
+        _print_case_list(shown, console)
         console.print()
     if fold:
         console.print(Text(f"{len(run.cases)} cases; `parity report --cases` lists them", "dim"), soft_wrap=True)
 
 
-def _case_table(cases: Iterable[CaseRecord], *, seconds: bool) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column("case", overflow="fold", ratio=4)
-    table.add_column("verdict", no_wrap=True, width=max(len(verdict) for verdict in Verdict))
-    if seconds:
-        table.add_column("seconds", justify="right", no_wrap=True, width=7)
-    table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=6)
+def _print_case_list(cases: Sequence[CaseRecord], console: Console) -> None:
+    took = not console.is_terminal or console.width >= _WIDE
+    rows = [("case", _told("verdict", "seconds" if took else "", "why", "bold"))]
     for case in cases:
-        verdict = Verdict(case["verdict"])
-        took = [f"{case['seconds']:.2f}"] if seconds else []
-        table.add_row(Text(case["case"]), Text(verdict, _style(verdict)), *took, Text(_one_line(case)))
-    return table
+        verdict, seconds = Verdict(case["verdict"]), f"{case['seconds']:.2f}" if took else ""
+        rows.append((case["case"], _told(verdict, seconds, _one_line(case), _style(verdict))))
+    print_rows(rows, console)
+
+
+def _told(verdict: str, seconds: str, why: str, style: str) -> Text:
+    took = f"{seconds:>7}  " if seconds else ""
+    return Text.assemble((f"{verdict:<{_VERDICT}}", style), f"  {took}{why}")
 
 
 def _style(verdict: str) -> str:

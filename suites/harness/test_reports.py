@@ -24,7 +24,9 @@ from harness.report import (
     RunView,
     json_report,
     junit_report,
+    latest_cases,
     markdown_report,
+    print_regressions,
     print_run,
     print_summary,
     read_run,
@@ -212,8 +214,12 @@ def test_json_is_for_scripts(tmp_path: Path) -> None:
     assert "sides" not in document["cases"][0]
 
 
-def printed(run: RunView, width: int, show: Callable[..., None] = print_run, **how: bool) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
+def printed(
+    run: RunView, width: int, show: Callable[..., None] = print_run, *, terminal: bool = False, **how: bool
+) -> list[str]:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=terminal, color_system=None, no_color=True, highlight=False
+    )
     show(run, console, **how)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
@@ -243,6 +249,31 @@ def test_the_terminal_starts_with_the_verdict_and_folds_what_is_well(tmp_path: P
     assert "   bisect  parity bisect 'step[tp2]' --axis verl --good 0.7.1 --bad 0.8.0 --stack verl-1" in lines
     assert not any("config[7]" in line for line in lines)
     assert any("config[7]" in line for line in printed(run, 80, all_cases=True))
+
+
+def test_ids_of_cases_stay_whole(tmp_path: Path) -> None:
+    long = f"adapter_checkpoint[{'x' * 90},tp2]"
+    run = view(tmp_path, case("config", why="w" * 100), case(long, "declared", why="meant"))
+    piped = printed(run, 80, all_cases=True)
+    assert f"{long}  declared         0.50  meant" in piped
+    assert f"{'config':<{len(long)}}  identical        0.50  {'w' * 100}" in piped
+    shown = printed(run, 80, all_cases=True, terminal=True)
+    place = shown.index(long)
+    assert shown[place + 1] == f"{'':42}declared      meant"
+    assert f"{'config':<40}  identical     {'w' * 23}…" in shown
+
+
+def test_known_regressions_are_listed_with_what_they_came_to(tmp_path: Path) -> None:
+    records = write_run(tmp_path, [case("config"), regression(f"step[{'x' * 90}]", ("norm", "1", "\x1b[2J"))])
+    for name, found in (("K02", f"step[{'x' * 90}]"), ("K01", "config"), ("K03", "never ran")):
+        records.write("regression", {"ids": [name], "case": found})
+    console = Console(file=io.StringIO(), width=80, no_color=True, highlight=False)
+    print_regressions(records, latest_cases(records), console)
+    said = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.split() for line in said[2:]] == [
+        ["K01", "config", "identical"],
+        ["K02", f"step[{'x' * 90}]", "regression:", "norm:", "1", "→", r"\x1b[2J"],
+    ]
 
 
 def test_where_the_time_went(tmp_path: Path) -> None:
