@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import json
 import sys
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from harness.workers.protocol import Pin, WorkerSpec
@@ -27,15 +28,23 @@ def verify_pins(spec: WorkerSpec) -> tuple[dict[str, str], str | None]:
     return versions, None
 
 
-def misplaced_import(spec: WorkerSpec) -> str | None:
-    """The first imported module of a pinned distribution that did not come from the overlay, in one line."""
+def misplaced_import(spec: WorkerSpec, verified: set[tuple[str, str]]) -> str | None:
+    """The first imported module of a pinned distribution that did not come from the overlay, in one line.
+
+    Args:
+        verified: names of modules, with their files, that were looked at before; the others are added.
+    """
     overlay = Path(spec.overlay).resolve()
+    imported = {
+        (name, file) for name, module in list(sys.modules.items()) if (file := getattr(module, "__file__", None))
+    }
+    fresh = sorted(imported - verified)
     for pin in spec.pins:
-        prefixes = _import_names(importlib.metadata.distribution(pin.distribution))
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and _belongs(name, prefixes) and not Path(file).resolve().is_relative_to(overlay):
+        prefixes = _import_names(pin.distribution)
+        for name, file in fresh:
+            if _belongs(name, prefixes) and not Path(file).resolve().is_relative_to(overlay):
                 return f"{name} of {pin.distribution} was imported from {file}, not from its overlay"
+    verified.update(fresh)
     return None
 
 
@@ -69,8 +78,10 @@ def _changed_file(found: importlib.metadata.Distribution) -> str | None:
     return None
 
 
-def _import_names(found: importlib.metadata.Distribution) -> set[str]:
+@cache
+def _import_names(distribution: str) -> set[str]:
     """The shallowest packages with an `__init__.py`: `megatron.core`, not the namespace `megatron`."""
+    found = importlib.metadata.distribution(distribution)
     packages = {PurePosixPath(str(file)).parent for file in found.files or () if str(file).endswith("/__init__.py")}
     shallowest = {package for package in packages if not packages.intersection(package.parents)}
     return {".".join(package.parts) for package in shallowest}

@@ -67,6 +67,7 @@ class _Server:
         self._own_children: set[int] = set()
         self._fault: str | None = None
         self._preloaded: set[str] = set()
+        self._verified: set[tuple[str, str]] = set()
         self._wanted: set[str] = set()
         self._failed: dict[str, str] = {}
         self._late: set[str] = set()
@@ -217,7 +218,7 @@ class _Server:
                 self._import(name)
         self._preloaded |= asked
         self._wanted.clear()
-        self._fault = misplaced_import(self._spec)
+        self._fault = misplaced_import(self._spec, self._verified)
         self._lane.warm()
         if "patched" not in self._surroundings:
             # As the first import left them: which side has come to later modules already is a matter of time.
