@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness.answers import Answers
 from harness.cases import Case
-from harness.cli.options import SECONDS, Base, Clones, console, progress, writable, write_file
+from harness.cli.options import SECONDS, Base, Clones, Seconds, Workers, console, progress, writable, write_file
 from harness.cli.searches import fitting_workers, named_case, stopping
 from harness.compare import Judged, Ledger, Verdict, load_ledger
 from harness.matrix import Axis, Combination, Found, Observed, base_of, combinations, compared, observe, parse_axis
@@ -62,12 +62,10 @@ def matrix(
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=writable, help="Draw it as an SVG too, for a README.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Combinations at a time (default: what the host holds).")
-    ] = None,
+    workers: Workers = None,
     base: Base = None,
     clone: Clones = None,
-    seconds: Annotated[float, typer.Option(help="Time limit of a case.")] = SECONDS,
+    seconds: Seconds = SECONDS,
 ) -> None:
     """Draw which pins work together: every combination runs the cases, and is compared with the one that runs most.
 

@@ -36,6 +36,24 @@ class _Lines(Console):
 console = _Lines(highlight=False, emoji=False)
 errors = _Lines(stderr=True, highlight=False, emoji=False)
 
+
+def writable(file: Path | None) -> Path | None:
+    """The file that an option names; what cannot be one is said before the work, not after it.
+
+    Raises:
+        StackUsageError: it is a folder, or its own folder cannot be made.
+    """
+    if file is None:
+        return None
+    if file.is_dir():
+        raise StackUsageError(f"{file} is a folder: name a file in it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StackUsageError(f"cannot write {file}: {error.strerror}; name another file") from None
+    return file
+
+
 Old = Annotated[str | None, typer.Option(help="Stack of the old side (default: `old` of tool.parity).")]
 New = Annotated[str | None, typer.Option(help="Stack of the new side (default: `new` of tool.parity).")]
 RunOld = Annotated[str | None, typer.Option("--old", help="Stack of the old side (default: the run's).")]
@@ -45,6 +63,9 @@ Pins = Annotated[
         "--pin", help="Override a pin of both sides: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION."
     ),
 ]
+StackPins = Annotated[
+    list[str] | None, typer.Option("--pin", help="Override a pin of the stack, as NAME==VERSION; may be repeated.")
+]
 OldPins = Annotated[list[str] | None, typer.Option("--old-pin", help="Override a pin of the old side only.")]
 NewPins = Annotated[list[str] | None, typer.Option("--new-pin", help="Override a pin of the new side only.")]
 Base = Annotated[str | None, typer.Option(help="`current`, or an interpreter, in place of the locked base.")]
@@ -52,7 +73,9 @@ Clones = Annotated[list[str] | None, typer.Option("--clone", help="NAME=DIR: a l
 WrittenBy = Annotated[str, typer.Option(help="Who writes the files that the probe reads: own, old, new, or a stack.")]
 WrittenLayout = Annotated[str | None, typer.Option(help="Layout in which they are written.")]
 Layout = Annotated[str, typer.Option(help=f"Parallelism: {', '.join(LAYOUTS)}.")]
-Seconds = Annotated[float, typer.Option(help="Time limit of the case on one side.")]
+Seconds = Annotated[float, typer.Option(help="Time limit of a case on one side.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many at a time (default: what the host holds).")]
+Wanted = Annotated[str | None, typer.Option("--path", help="Glob of the difference to look for (default: the first).")]
 Parameters = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="The probe's parameters.")]
 Bundle = Annotated[str | None, typer.Option(help="Take the stacks from this bundle, see `parity bundle`.")]
 Lane = Annotated[str, typer.Option(help="`cpu`, or `cuda`: NCCL on the GPUs of this host.")]
@@ -68,6 +91,7 @@ ChangedPins = Annotated[
         help="Compare the stack whose pins in pyproject.toml moved since git revision BASE with what it was there.",
     ),
 ]
+Output = Annotated[Path | None, typer.Option("--output", "-o", callback=writable, help="Write to this file.")]
 RunFolder = Annotated[Path | None, typer.Option("--run", help="A run's folder (default: the latest).")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of stacks, see `parity stacks list`.")]
 
@@ -175,23 +199,6 @@ def latest_run() -> Path:
     if found is None:
         raise RecordsError("no run here yet: type `python3 -m nox -s parity`")
     return found
-
-
-def writable(file: Path | None) -> Path | None:
-    """The file that an option names; what cannot be one is said before the work, not after it.
-
-    Raises:
-        StackUsageError: it is a folder, or its own folder cannot be made.
-    """
-    if file is None:
-        return None
-    if file.is_dir():
-        raise StackUsageError(f"{file} is a folder: name a file in it")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StackUsageError(f"cannot write {file}: {error.strerror}; name another file") from None
-    return file
 
 
 def write_file(file: Path, text: str) -> None:

@@ -18,12 +18,15 @@ from harness.cli.options import (
     ChangedPins,
     Clones,
     HowItRuns,
+    Output,
     Parameters,
+    StackPins,
+    Wanted,
     WhichSides,
+    Workers,
     console,
     progress,
     with_groups,
-    writable,
     write_file,
 )
 from harness.cli.searches import Held, Hunt, commit_route, named_case, origin_of
@@ -45,8 +48,6 @@ SKIP = 125
 _NO_IMPORT = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "MissingSymbol:")
 
 CaseName = Annotated[str, typer.Argument(metavar="CASE", help="A case id of an earlier run, or a probe's name.")]
-Wanted = Annotated[str | None, typer.Option("--path", help="Glob of the difference to look for (default: the first).")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Attempts at a time (default: what the host holds).")]
 
 
 @with_groups
@@ -108,7 +109,7 @@ def bisect(
         list[str] | None, typer.Option(help="Try first the commits that change this file; the end of a path will do.")
     ] = None,
     stack: Annotated[str | None, typer.Option(help="Holds every other pin (default: `new` of tool.parity).")] = None,
-    pin: Annotated[list[str] | None, typer.Option("--pin", help="Override a pin of that stack.")] = None,
+    pin: StackPins = None,
     base: Base = None,
     clone: Clones = None,
     release: Annotated[
@@ -122,9 +123,7 @@ def bisect(
         float, typer.Option(min=0.5, max=0.9999, help="When to stop, where the case is flaky.")
     ] = 0.97,
     only_say: Annotated[bool, typer.Option("--dry-run", help="Say how many rounds it takes, and stop.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", callback=writable, help="Write the Markdown here too.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Find the release or the commit that brought a difference.
 

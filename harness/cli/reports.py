@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.cli.options import Clones, console, latest_run, progress, writable, write_file
+from harness.cli.options import Clones, Output, console, latest_run, progress, write_file
 from harness.report import (
     Records,
     RecordsError,
@@ -65,9 +65,7 @@ def report(
             "explore; junit, for CI systems; json, for scripts.",
         ),
     ] = Format.TERMINAL,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", callback=writable, help="Write to this file.")
-    ] = None,
+    output: Output = None,
     areas: Annotated[bool, typer.Option("--areas", help="Terminal: counts per area alone.")] = False,
     cases: Annotated[bool, typer.Option("--cases", help="Terminal: list all cases, however many.")] = False,
     fit: Annotated[
