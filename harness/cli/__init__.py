@@ -10,7 +10,6 @@ import sys
 from dataclasses import asdict
 from typing import Annotated, NoReturn
 
-import pytest
 import typer
 from rich.markup import escape
 
@@ -166,6 +165,8 @@ def _runner(selection: Selection, seconds: float, lane: LaneChoice | None = None
 
 def _self_consistency_suite(selection: Selection, seconds: float) -> int:
     """Run the suite in this process, and return an exit status of ours."""
+    import pytest  # needed here alone, and a quarter of a command's start
+
     root = load_settings().root
     arguments = ["--rootdir", str(root), "-m", "self_consistency", "--case-seconds", str(seconds)]
     status = int(pytest.main([str(root / "suites" / "parity"), *arguments, *shlex.split(selection.options)]))

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from deepdiff import DeepDiff
-
 from harness.observe.codec import Encoded, canonical_bytes
 
 Kind = Literal["changed", "added", "removed"]
@@ -50,6 +48,8 @@ def tree_differences(old: Encoded, new: Encoded) -> list[Difference]:
     """
     if canonical_bytes(old) == canonical_bytes(new):
         return []
+    from deepdiff import DeepDiff  # takes as long to import as half of this package, and most trees are equal
+
     delta = DeepDiff(render(old), render(new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
     found = [_difference(level) for levels in delta.values() for level in levels]
     return sorted(_gather_neutral(found), key=lambda difference: difference.path) or [

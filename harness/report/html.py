@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from harness.compare import Verdict
 from harness.report.html_data import case_data, subject_of
 from harness.report.run_view import CaseRecord, RunView
@@ -27,6 +24,9 @@ _SLOWEST = 12
 
 def html_report(run: RunView) -> str:
     """The document."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # needed here alone
+    from markupsafe import Markup
+
     environment = Environment(
         loader=PackageLoader("harness.report", _TEMPLATES),
         autoescape=True,
