@@ -10,6 +10,7 @@ A JSON scalar stands for itself. Anything else is a list of a form and its argum
 | `["fields", key, value, …]` | a dict that no reference reaches, as one made of a config's fields |
 | `[CLASS, …]` | an object of a class of the vocabulary, whose fields get the values in their order |
 | `["of", expression, field, value, …]` | a shallow copy of an object, with fields set by hand |
+| `["call", expression, argument, …]` | what a function returns |
 | `["up", n]` | the n-th list, dict or object around this place, the innermost first: a cycle |
 | `["again", n]` | the n-th list, dict or object that is complete, the latest first: a shared reference |
 | `["deep", n, form, value]` | the value inside n containers of one form |
@@ -127,6 +128,8 @@ class _Builder:
             return _vocabulary.Pair(*map(self.any, arguments[:2]))
         if form == "fields":
             return dict(_pairs([self.any(argument) for argument in arguments]))
+        if form == "call":
+            return _evaluated(arguments[0])(*[self.any(argument) for argument in arguments[1:]])
         return self._fillable(form, arguments)
 
     def _fillable(self, form: str, arguments: list[Description]) -> Any:
@@ -183,6 +186,8 @@ class _Writer:
             return str(_counted(self._around if form == "up" else self._complete, arguments[0]))
         if form == "deep":
             return self._deep(*arguments)
+        if form == "call":
+            return f"{arguments[0]}({', '.join(self.any(argument) for argument in arguments[1:])})"
         if form in _FROZEN or form in ("Pair", "fields"):
             parts = [self.any(argument) for argument in arguments]
             if form == "fields":
@@ -264,7 +269,7 @@ def _definitions(text: str) -> tuple[list[str], list[str]]:
         wanted[name] = inspect.getsource(getattr(_vocabulary, name))
         frontier += [other for other in _named(wanted[name], known) if other not in wanted]
     ordered = [wanted[name] for name in known if name in wanted]
-    modules = _named("\n".join([*ordered, text]), (*_MODULES, "copy", "enum"))
+    modules = _named("\n".join([*ordered, text]), (*_MODULES, "copy", "dataclasses", "enum"))
     head = ["from dataclasses import dataclass, field", "from typing import Any, NamedTuple"] if ordered else []
     return [*head, "", *ordered], modules
 

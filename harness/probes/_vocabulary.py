@@ -6,6 +6,7 @@ torch inside functions, and others of this module.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -166,6 +167,11 @@ class Callable:
 
 def function() -> None:
     """Do nothing."""
+
+
+def with_fields(values: dict[str, Any], base: type = object) -> Any:
+    """An object of a dataclass that has these fields."""
+    return dataclasses.make_dataclass("Section", list(values), bases=(base,), kw_only=True)(**values)
 
 
 def process_group() -> Any:

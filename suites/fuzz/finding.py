@@ -50,8 +50,38 @@ folder = tempfile.mkdtemp()
 manager.save_checkpoint(folder, global_step=1)
 print(json.dumps(json.loads((pathlib.Path(folder) / "transformer_config.json").read_text())))
 """,
+    "peft_sections": """
+import torch
+from verl.workers.config.megatron_peft import get_peft_cls
+
+print(get_peft_cls(value, bridge=object(), provider=object(), dtype=torch.bfloat16))
+""",
+    "provider_overrides": """
+import tempfile, types
+import torch, transformers
+from verl.workers.config import McoreEngineConfig
+from verl.workers.engine.megatron.transformer_impl import MegatronEngine
+
+if not torch.distributed.is_initialized():
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+sizes = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+hf_config = transformers.Qwen3Config(architectures=["Qwen3ForCausalLM"], intermediate_size=96, vocab_size=128, **sizes)
+folder = tempfile.mkdtemp()
+hf_config.save_pretrained(folder)
+engine = types.SimpleNamespace(
+    model_config=types.SimpleNamespace(
+        hf_config=hf_config, local_path=folder, trust_remote_code=False, mtp=types.SimpleNamespace(enable=False),
+        model_type="language_model", share_embeddings_and_output_weights=False,
+    ),
+    engine_config=McoreEngineConfig(vanilla_mbridge=False, override_transformer_config=value),
+    enable_routing_replay=False, _qat_enabled=False,
+)
+names = list(value)
+MegatronEngine._build_tf_config(engine)
+print({name: getattr(engine.provider, name) for name in names})
+""",
 }
-"""Python that prints the dump of `value`, by the way to dump it."""
+"""Python that prints what a stack makes of `value`, by the way to it."""
 
 
 class Unexplained(AssertionError):

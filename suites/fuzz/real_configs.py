@@ -27,25 +27,44 @@ _PLAIN: dict[str, Descriptions] = {
 }
 
 
+_FEW: dict[str, list[Description]] = {
+    "None": [None],
+    "bool": [True, False],
+    "int": [0, 1, 2, 8],
+    "float": [0.5],
+    "str": ["", "text"],
+    "dtype": [["py", "torch.float16"]],
+    "callable": [["py", "function"]],
+}
+
+
 def shared_classes(stacks: Stacks, names: Sequence[str]) -> dict[str, Fields]:
     """The config classes that all stacks have, with the fields, and of their types the alternatives, that all have."""
     told = [stacks.talk(name, f"{config_classes.__file__}::config_classes").ask([None])[0] for name in names]
     first, *others = [answer["classes"] for answer in told]
     return {
-        reference: {
-            field: [each for each in types if all(each in other[reference][field] for other in others)]
-            for field, types in fields.items()
-            if all(field in other[reference] for other in others)
-        }
+        reference: common([fields, *(other[reference] for other in others)])
         for reference, fields in first.items()
         if all(reference in other for other in others)
     }
 
 
+def common(of_each: Sequence[Fields]) -> Fields:
+    """The fields that all classes have, and of their types the alternatives that all have."""
+    first, *others = of_each
+    return {
+        name: [each for each in types if all(each in other[name] for other in others)]
+        for name, types in first.items()
+        if all(name in other for other in others)
+    }
+
+
 def real_configs(classes: Mapping[str, Fields]) -> Descriptions:
     """Objects of the classes in which up to three fields hold a value of their type, or any value."""
-    typed = {
-        (reference, name): _typed(types) for reference, fields in classes.items() for name, types in fields.items()
+    values = {
+        (reference, name): typed(types) | VALUES
+        for reference, fields in classes.items()
+        for name, types in fields.items()
     }
     names = {reference: sorted(fields) for reference, fields in classes.items()}
 
@@ -54,14 +73,31 @@ def real_configs(classes: Mapping[str, Fields]) -> Descriptions:
         reference = draw(st.sampled_from(sorted(names, key=len)))
         description = ["of", with_sizes(reference)]
         for name in draw(st.lists(st.sampled_from(names[reference]), min_size=1, max_size=3, unique=True)):
-            description += [name, draw(typed[reference, name])]
+            description += [name, draw(values[reference, name])]
         return description
 
     return config()
 
 
-def _typed(types: list[Any]) -> Descriptions:
-    return st.one_of(*[_one(each) for each in types], VALUES)
+def typed(types: list[Any]) -> Descriptions:
+    """Values of these alternatives of a type; any value where there is none."""
+    return st.one_of(*map(_one, types)) if types else VALUES
+
+
+def few(types: list[Any]) -> list[Description]:
+    """Some values of each of these alternatives of a type."""
+    return [value for kind in types for value in _few(kind)]
+
+
+def _few(kind: Any) -> list[Description]:
+    if isinstance(kind, str):
+        return _FEW.get(kind, [])
+    name, *arguments = kind
+    if name == "literal":
+        return arguments
+    if name == "enum":
+        return [["py", f"pkgutil.resolve_name({arguments[0]!r}).{member}"] for member in arguments[1:]]
+    return [[name]] if name in ("list", "dict") else []
 
 
 def _one(kind: Any) -> Descriptions:

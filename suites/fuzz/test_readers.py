@@ -1,16 +1,27 @@
-"""Upstream readers of configs, old against new: `adapter_path`."""
+"""Upstream readers of configs, old against new: `adapter_path`, PEFT sections, a user's overrides."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import override_probes
+import pytest
 import reader_probes
-from conversation import Stacks, ask_all
-from descriptions import batches
+import reproductions
+import section_probes
+from conversation import Conversation, Stacks, ask_all
+from descriptions import Descriptions, batches
+from finding import Unexplained, example_file, kept, reproduction
 from fuzzing import Fuzz
 from hypothesis import strategies as st
+from overrides import overridable, provider_overrides, single_overrides
+from reading import Reading, general, write
+from sections import peft_sections, single_keys
+
+from harness.probes._values import Description
 
 ALL = ["verl-0.7.1", "verl-0.8.0", "verl-0.9.1"]
 FORMS = ["dict", "dictconfig", "dataclass", "base_config", "object", "none"]
@@ -57,3 +68,141 @@ def expected_reading(name: str, question: Mapping[str, str]) -> str | None:
         return None
     reads = READS[name][question["given"]]
     return "raises" if reads == "raises" else (question["path"] or None) if reads == "path" else None
+
+
+# Readers whose differences are pinned, in examples/known/ -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A reader that is asked about drawn configs, and how much of it a push draws.
+
+    Attributes:
+        probe: who reads.
+        faults: what may be wrong with it.
+        configs: from the fields that the classes of each stack have, what is drawn.
+        singles: from the same, every value of every field alone, to find the smallest examples.
+        compared: from the same, the names of the fields in which stacks are compared; none for all.
+        otherwise: the fate of a field of which a stack says nothing.
+        size: of a batch.
+        batches: in the profile ci.
+    """
+
+    probe: str
+    faults: Mapping[str, Any]
+    configs: Callable[[list[Any]], Descriptions]
+    singles: Callable[[list[Any]], list[Description]]
+    compared: Callable[[list[Any]], Collection[str]]
+    otherwise: str
+    size: int
+    batches: int
+
+
+READERS = {
+    "peft_sections": Examined(
+        f"{section_probes.__file__}::peft_sections",
+        section_probes.FAULTS,
+        peft_sections,
+        single_keys,
+        lambda _: (),
+        "absent",
+        size=40,
+        batches=20,
+    ),
+    "provider_overrides": Examined(
+        f"{override_probes.__file__}::provider_settings",
+        override_probes.FAULTS,
+        provider_overrides,
+        single_overrides,
+        overridable,
+        "not changed",
+        size=20,
+        batches=25,
+    ),
+}
+FAULTS = [(name, fault) for name, reader in READERS.items() for fault in reader.faults]
+FAULTY = "verl-0.8.0"
+TAKES_A_DIFFERENCE_AWAY = {"unknown names are taken"}
+"""A fault that makes the new stack do what the old one does: an example that is known to differ finds it."""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_drawn_configs_show_no_class_of_difference_but_the_known(
+    fuzz: Fuzz, stacks: Stacks, name: str, request: pytest.FixtureRequest
+) -> None:
+    reading, configs = read_by(stacks, name)
+    if request.config.getoption("write_examples", False):
+        _write_examples(fuzz, reading, configs)
+    unexplained = None
+    try:
+        reading.hear([example["config"] for example in kept(name)])
+        draw(fuzz, name, configs, reading.hear)
+    except Unexplained as found:
+        unexplained = found
+    if unexplained is not None:
+        pytest.fail(unexplained.keep(), pytrace=False)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_known_examples_show_what_they_did(stacks: Stacks, name: str) -> None:
+    reading, _ = read_by(stacks, name)
+    assert reading.known
+    found = reading.examples([example["config"] for example in reading.known])
+    assert found == reading.known, "after a look at the difference: pytest suites/fuzz --write-examples"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reproduction_shows_what_is_known(stacks: Stacks, name: str) -> None:
+    reading, _ = read_by(stacks, name)
+    for stack in ALL:
+        talk = stacks.talk(stack, f"{reproductions.__file__}::reproductions")
+        answers = talk.ask([reproduction(example["config"], name) for example in reading.known])
+        for example, answer in zip(reading.known, answers, strict=True):
+            shows = example["shows"][stack]
+            if answer["raised"]:
+                raised = [
+                    general(each, example["config"]) for each in (answer["raised"], shows.removeprefix("raises "))
+                ]
+                assert raised[0] == raised[1], example
+            else:
+                assert not shows.startswith("raises"), example
+
+
+@pytest.mark.parametrize(("name", "fault"), FAULTS, ids=[fault.replace(" ", "-") for _, fault in FAULTS])
+def test_a_fault_of_a_reader_is_found(
+    fuzz: Fuzz, stacks: Stacks, name: str, fault: str, record_property: Callable[[str, Any], None]
+) -> None:
+    sound, configs = read_by(stacks, name)
+    faulty = replace(sound, talks=sound.talks[:2], faults={FAULTY: fault})
+    quick = replace(fuzz, profile="ci", shrink=False)
+    with pytest.raises(Unexplained) as found:
+        faulty.replay() if fault in TAKES_A_DIFFERENCE_AWAY else draw(quick, name, configs, faulty.hear)
+    record_property("faults", (1, 1))
+    record_property("told", "; ".join(found.value.told))
+
+
+def read_by(stacks: Stacks, name: str) -> tuple[Reading, Descriptions]:
+    """Every stack's reader, and what is drawn for them."""
+    reader = READERS[name]
+    talks = [stacks.talk(each, reader.probe) for each in ALL]
+    fields = fields_of(talks)
+    return Reading(name, talks, reader.compared(fields), reader.otherwise), reader.configs(fields)
+
+
+def fields_of(talks: Sequence[Conversation]) -> list[Any]:
+    """What each stack says of the fields of its classes."""
+    return [talk.ask([None])[0]["fields"] for talk in talks]
+
+
+def draw(fuzz: Fuzz, name: str, configs: Descriptions, check: Callable[[list[Any]], None]) -> None:
+    """Check what the profile draws for a reader."""
+    fuzz(batches(configs, READERS[name].size), READERS[name].batches, check)
+
+
+def _write_examples(fuzz: Fuzz, reading: Reading, configs: Descriptions) -> None:
+    found = READERS[reading.through].singles(fields_of(reading.talks))
+    found += [example["config"] for example in (*kept(reading.through), *reading.known)]
+    draw(fuzz, reading.through, configs, lambda drawn: found.extend(drawn))
+    write(reading.file, reading.smallest(found))
+    for example in kept(reading.through):
+        example_file(reading.through, example["config"]).unlink()
