@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, Protocol, Self
@@ -64,6 +65,7 @@ class Functions:
         self._shallow = shallow
         self._safe = safe
         self._safe_config: dict[str, Any] | None = None
+        self._text = ""
         self._raised = ""
 
     def write(self, config: Any) -> str:
@@ -71,7 +73,8 @@ class Functions:
         self._safe_config, self._raised = None, ""
         try:
             self._safe_config = self._safe(config if isinstance(config, dict) else self._shallow(config))
-            return json.dumps(self._safe_config)
+            self._text = json.dumps(self._safe_config)
+            return self._text
         except Exception as error:
             self._raised = type(error).__name__ if self._safe_config is None else str(error)
             raise
@@ -82,8 +85,8 @@ class Functions:
             return [f"the conversion raises {self._raised}"]
         if self._raised:
             return [f"JSON refuses: {self._raised}"]
-        again = json.dumps(self._safe(self._safe_config)) == json.dumps(self._safe_config)
-        return [] if again else ["not idempotent"]
+        again = json.dumps(self._safe(self._safe_config))
+        return [] if again == self._text else ["not idempotent"]
 
 
 @dataclass
@@ -166,7 +169,7 @@ def answer(description: Description, writer: Writer) -> dict[str, Any]:
         fates: what became of every kind of value, `[place, kind, fate]`; see `harness.probes._fates`.
         broken: which properties of a dump do not hold, in words.
     """
-    signal.signal(signal.SIGALRM, _late)
+    _watch()
     built = build(description)
     text, raised = _attempt(writer, built.value)
     broken = [f"changed its input: {kind}" for kind in built.changed()] + writer.complaints()
@@ -280,24 +283,44 @@ def _attempt(writer: Writer, config: Any) -> tuple[str | None, str | None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+@cache
+def _watch() -> None:
+    """Let what takes too long raise."""
+    signal.signal(signal.SIGALRM, _late)
+
+
 def _late(*_: Any) -> None:
     raise TimeoutError(f"did not end within {seconds:g} s")
 
 
 def _parse(text: str) -> tuple[Any, list[str]]:
     """The parsed dump, and how it is not what a strict parser takes."""
-    odd: set[str] = set()
+    reader = _reader()
+    reader.odd.clear()
+    return reader.decode(text), sorted(reader.odd)
 
-    def constant(name: str) -> float:
-        odd.add(f"not JSON: {name}")
+
+@cache
+def _reader() -> _Reader:
+    return _Reader()
+
+
+class _Reader(json.JSONDecoder):
+    """Reads more than JSON, and keeps in `odd` what that was."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_constant=self._constant, object_pairs_hook=self._pairs)
+        self.odd: set[str] = set()
+
+    def _constant(self, name: str) -> float:
+        self.odd.add(f"not JSON: {name}")
         return float(name)
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in found}) < len(found):
-            odd.add("a key twice")
-        return dict(found)
-
-    return json.loads(text, parse_constant=constant, object_pairs_hook=pairs), sorted(odd)
+    def _pairs(self, found: list[tuple[str, Any]]) -> dict[str, Any]:
+        pairs = dict(found)
+        if len(pairs) < len(found):
+            self.odd.add("a key twice")
+        return pairs
 
 
 @contextmanager

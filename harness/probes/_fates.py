@@ -6,12 +6,14 @@ have was dropped, one whose `str` stands in its place was written as text.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import math
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 _ABSENT = object()
@@ -32,7 +34,9 @@ HOOKS = frozenset(
 _MOST_DIGITS = 4300
 """Python writes no integer with more (`sys.set_int_max_str_digits`)."""
 
-_MISFIT = {"dropped": 1, "merged": 1, "lost": 100, "null": 3, "other": 3, "invented": 3}
+_IMPOSSIBLE = 100
+_MISFIT = {"dropped": 1, "merged": 1, **dict.fromkeys(("null", "other", "invented"), _IMPOSSIBLE), "lost": 100_000}
+"""What counts less is the likelier, however often it occurs in one value."""
 
 
 class Fate(NamedTuple):
@@ -55,7 +59,9 @@ class Fate(NamedTuple):
 
 def fates(config: Any, output: Mapping[str, Any]) -> set[Fate]:
     """What became of every value of a config, or of a dict that stands for one, in the parsed JSON `output`."""
-    return set(_of_pairs(fields_of(config), output, {id(config)}, ("name", "field")))
+    found: list[Fate] = []
+    _of_pairs(fields_of(config), output, {id(config)}, found, ("name", "field"))
+    return set(found)
 
 
 def fields_of(config: Any) -> Mapping[Any, Any]:
@@ -69,17 +75,22 @@ def kind_of(value: Any) -> str:
 
     Of dataclasses and enums, their own names do not matter.
     """
-    if _is_dataclass(value):
-        return "dataclass"
-    if isinstance(value, enum.Enum):
-        return " ".join([*(base.__name__ for base in (str, int) if isinstance(value, base)), "enum"])
-    numpy = sys.modules.get("numpy")
-    name = f"{'numpy ' if numpy and isinstance(value, numpy.generic) else ''}{type(value).__name__}"
-    if isinstance(value, float) and not math.isfinite(value):
+    name = _kind_of_type(value.__class__)
+    if isinstance(value, float) and not math.isfinite(value) and not isinstance(value, enum.Enum):
         return f"{name} {'nan' if math.isnan(value) else 'infinity'}"
     if type(value) is int and value.bit_length() > 63:
         return f"int beyond {'4300 digits' if value.bit_length() > _MOST_DIGITS * math.log2(10) else '64 bits'}"
     return name
+
+
+@cache
+def _kind_of_type(type_: type) -> str:
+    if dataclasses.is_dataclass(type_):
+        return "dataclass"
+    if issubclass(type_, enum.Enum):
+        return " ".join([*(base.__name__ for base in (str, int) if issubclass(type_, base)), "enum"])
+    numpy = sys.modules.get("numpy")
+    return f"{'numpy ' if numpy and issubclass(type_, numpy.generic) else ''}{type_.__name__}"
 
 
 def may_be_dropped(value: Any, around: Container[int] = ()) -> bool:
@@ -102,39 +113,51 @@ def _has_json_form(value: Any) -> bool:
 
 def members_of(value: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
     """The pairs of a mapping, the readable fields of a dataclass, the items of a sequence or set; None of all else."""
-    if isinstance(value, Mapping):
-        return value
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return list(value)
-    if _is_dataclass(value):
-        return {
-            field.name: getattr(value, field.name) for field in dataclasses.fields(value) if _readable(value, field)
-        }
+    match _form_of_type(value.__class__):
+        case "mapping":
+            return value
+        case "items":
+            return list(value)
+        case "dataclass":
+            return _readable_fields(value)
     return None
 
 
-def _is_dataclass(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+@cache
+def _form_of_type(type_: type) -> str:
+    """`mapping`, `items` or `dataclass`, or nothing if its values have no members."""
+    if issubclass(type_, Mapping):
+        return "mapping"
+    if issubclass(type_, (list, tuple, set, frozenset)):
+        return "items"
+    return "dataclass" if dataclasses.is_dataclass(type_) else ""
 
 
-def _readable(value: Any, field: dataclasses.Field[Any]) -> bool:
-    try:
-        return hasattr(value, field.name)
-    except RuntimeError:
-        # The vocabulary's field that cannot be read.
-        return False
+def _readable_fields(value: Any) -> dict[str, Any]:
+    fields = {}
+    for name in _field_names(value.__class__):
+        # A field that is not set, and the vocabulary's that cannot be read.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            fields[name] = getattr(value, name)
+    return fields
 
 
-def _fates(value: Any, output: Any, place: str, around: set[int]) -> list[Fate]:
+@cache
+def _field_names(type_: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(type_))
+
+
+def _of_value(value: Any, output: Any, place: str, around: set[int], found: list[Fate]) -> None:
+    """Add to `found` what became of a value, and of all that is in it."""
     fate = _dropped(may_be_dropped(value, around)) if output is _ABSENT else _fate(value, output)
-    own = Fate(place, _kind(value, around), fate)
+    found.append(Fate(place, _kind(value, around), fate))
     members = members_of(value) if fate in ("array", "object") and id(value) not in around else None
     if members is None:
-        return [own]
+        return
     around.add(id(value))
-    of = _of_pairs(members, output, around) if isinstance(members, Mapping) else _of_items(members, output, around)
+    of_members: Any = _of_pairs if fate == "object" else _of_items
+    of_members(members, output, around, found)
     around.remove(id(value))
-    return [own, *of]
 
 
 def _kind(value: Any, around: set[int]) -> str:
@@ -148,17 +171,18 @@ def _dropped(with_reason: bool) -> str:
 def _fate(value: Any, output: Any) -> str:
     if output is None and value is not None and _plain(value) is not None:
         return "null"
-    if isinstance(output, (list, dict)):
-        members = members_of(value)
-        if members is None or isinstance(members, Mapping) != isinstance(output, dict):
-            return "other"
-        return "object" if isinstance(output, dict) else "array"
+    if isinstance(output, list):
+        return "array" if _form_of_type(value.__class__) == "items" else "other"
+    if isinstance(output, dict):
+        return "object" if _form_of_type(value.__class__) in ("mapping", "dataclass") else "other"
     if _same(value, output):
         return "same"
     if _same(_plain(value), output):
         return "value"
     # The str of what has members is nobody's idea of JSON, and may read what cannot be read.
-    return "text" if isinstance(output, str) and members_of(value) is None and output == str(value) else "other"
+    return (
+        "text" if isinstance(output, str) and not _form_of_type(value.__class__) and output == str(value) else "other"
+    )
 
 
 def _same(value: Any, output: Any) -> bool:
@@ -179,11 +203,13 @@ def _text(value: Any) -> Any:
     return str.__str__(value) if isinstance(value, str) else _ABSENT
 
 
-def _of_items(items: Sequence[Any], output: list[Any], around: set[int]) -> list[Fate]:
+def _of_items(items: Sequence[Any], output: list[Any], around: set[int], found: list[Fate]) -> None:
     """Items in their order; where the output has fewer, those were dropped without which the rest fits best."""
     if len(items) <= len(output):
-        paired = [fate for item, written in zip(items, output, strict=False) for fate in _inside(item, written, around)]
-        return paired + [Fate("inside", "(no item)", "invented")] * (len(output) - len(items))
+        for item, written in zip(items, output, strict=False):
+            _of_value(item, written, "inside", around, found)
+        found += [Fate("inside", "(no item)", "invented")] * (len(output) - len(items))
+        return
     best: dict[int, list[Fate]] = {0: []}
     for index, item in enumerate(items):
         longer = {}
@@ -192,29 +218,31 @@ def _of_items(items: Sequence[Any], output: list[Any], around: set[int]) -> list
             kept = [*best[taken - 1], *_inside(item, output[taken - 1], around)] if taken - 1 in best else None
             longer[taken] = min((each for each in (kept, dropped) if each is not None), key=_misfit)
         best = longer
-    return best[len(output)]
+    found += best[len(output)]
 
 
 def _inside(item: Any, output: Any, around: set[int]) -> list[Fate]:
-    return _fates(item, output, "inside", around)
+    found: list[Fate] = []
+    _of_value(item, output, "inside", around, found)
+    return found
 
 
 def _misfit(found: list[Fate]) -> int:
     """How badly a config and its output fit; what was dropped counts less than what cannot have come from there."""
     kept_cycles = sum(fate.kind == "cycle" and fate.fate != "dropped" for fate in found)
-    return 3 * kept_cycles + sum(_MISFIT.get(each.fate, 0) for each in found)
+    return _IMPOSSIBLE * kept_cycles + sum(_MISFIT.get(each.fate, 0) for each in found)
 
 
 def _of_pairs(
     pairs: Mapping[Any, Any],
     output: Mapping[str, Any],
     around: set[int],
+    found: list[Fate],
     places: tuple[str, str] = ("key", "inside"),
-) -> list[Fate]:
+) -> None:
     of_key, of_value = places
     written = _written_keys(pairs, output)
     owners = _owners(pairs, output, written, around)
-    found = []
     for key, value in pairs.items():
         place = "hook" if of_value == "field" and key in HOOKS else of_value
         text, fate = written.get(key, (None, "dropped"))
@@ -223,8 +251,9 @@ def _of_pairs(
         elif owners[text] is not key:
             found.append(Fate(of_key, kind_of(key), "merged"))
         else:
-            found += [Fate(of_key, kind_of(key), fate), *_fates(value, output[text], place, around)]
-    return found + [Fate(of_key, "(no key)", "invented")] * len(output.keys() - owners.keys())
+            found.append(Fate(of_key, kind_of(key), fate))
+            _of_value(value, output[text], place, around, found)
+    found += [Fate(of_key, "(no key)", "invented")] * len(output.keys() - owners.keys())
 
 
 def _absent_pair(key: Any, value: Any, places: tuple[str, str], around: set[int]) -> Fate:
@@ -242,8 +271,12 @@ def _written_keys(pairs: Mapping[Any, Any], output: Mapping[str, Any]) -> dict[A
     own = {key for key in pairs if type(key) is str}
     found = {}
     for key in pairs:
-        forms = [(text, fate) for text, fate in _forms(key) if text in output]
-        chosen = next((form for form in forms if type(key) is str or form[0] not in own), forms[0] if forms else None)
+        if type(key) is str:
+            if key in output:
+                found[key] = (key, "same")
+            continue
+        forms = [form for form in _forms(key) if form[0] in output]
+        chosen = next((form for form in forms if form[0] not in own), forms[0] if forms else None)
         if chosen is not None:
             found[key] = chosen
     return found
@@ -265,10 +298,7 @@ def _owners(
 
 
 def _forms(key: Any) -> Iterator[tuple[str, str]]:
-    """The texts that a writer may make of a key."""
-    if type(key) is str:
-        yield key, "same"
-        return
+    """The texts that a writer may make of a key that is none."""
     plain = key if key is None or isinstance(key, (bool, int, float)) else _plain(key)
     if type(plain) is float and str(plain) != str(key):
         # What is written of a float16 in full may stand beside another key that reads like its short form.

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from hypothesis import Phase, given, settings
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 from conversation import Stacks
-from descriptions import TOP_LEVEL_DICTS, Descriptions, batches, configs
+from descriptions import CONFIG_OBJECTS, CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
+from fuzzing import Fuzz
 from jury import Jury
 from real_configs import real_configs, shared_classes
 
@@ -40,15 +40,17 @@ Measured = tuple[int, float, float]
 
 def main() -> None:
     with _stacks() as stacks:
-        quick = configs() | TOP_LEVEL_DICTS
+        quick = CONFIG_OBJECTS_AND_DICTS
         functions = _jury(stacks, [MIDDLE, NEW], "functions")
         _show(f"functions, {MIDDLE} against {NEW}", batched := _measured(functions, quick, BATCH, 300))
         _show("the same, one message for each example", message := _measured(functions, quick, 1, 1000))
         _show("the same, one request of a worker for each", request := _requests(stacks, MIDDLE))
         real = real_configs(shared_classes(stacks, [MIDDLE, NEW]))
         _show("functions, configs of the stacks' own classes", _measured(functions, real, BATCH, 5))
-        _show(f"saves of {OLD} alone", _measured(_jury(stacks, [OLD], "saves"), configs(), 20, 50))
-        _show(f"saves, {OLD} against {MIDDLE}", _measured(_jury(stacks, [OLD, MIDDLE], "saves"), configs(), 20, 50))
+        _show(f"saves of {OLD} alone", _measured(_jury(stacks, [OLD], "saves"), CONFIG_OBJECTS, 20, 50))
+        _show(
+            f"saves, {OLD} against {MIDDLE}", _measured(_jury(stacks, [OLD, MIDDLE], "saves"), CONFIG_OBJECTS, 20, 50)
+        )
         for name in (OLD, MIDDLE):
             _show(f"whole saves of {name}, nothing replaced", _whole_saves(stacks, name))
     each = [seconds / count for count, seconds, _ in (batched, message, request)]
@@ -92,14 +94,13 @@ def _measured(jury: Jury, strategy: Descriptions, size: int, count: int) -> Meas
     """Draw batches and let a jury hear them."""
     examples = 0
 
-    @settings(max_examples=count, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
-    @given(batches(strategy, size))
     def hear(drawn: list[Any]) -> None:
         nonlocal examples
         examples += len(drawn)
         jury.hear(drawn)
 
-    seconds, processor = _timed(hear)
+    fuzz = Fuzz("ci", seconds=0.0, database=Path(), shrink=False)
+    seconds, processor = _timed(lambda: fuzz(batches(strategy, size), count, hear))
     return examples, seconds, processor
 
 

@@ -48,10 +48,7 @@ class Conversation:
 
     def put(self, questions: Sequence[Any]) -> None:
         """Ask a batch; `take` gets its answers."""
-        try:
-            self._connection.send_bytes(json.dumps(list(questions)).encode())
-        except OSError:
-            raise self._ended("is gone") from None
+        self.send(encoded(questions))
 
     def take(self) -> list[dict[str, Any]]:
         """The answers to the batch that was put.
@@ -59,10 +56,25 @@ class Conversation:
         Raises:
             ConversationEnded: there will be none.
         """
+        answers: list[dict[str, Any]] = json.loads(self.receive())
+        return answers
+
+    def send(self, batch: bytes) -> None:
+        """Ask a batch that is encoded already."""
+        try:
+            self._connection.send_bytes(batch)
+        except OSError:
+            raise self._ended("is gone") from None
+
+    def receive(self) -> bytes:
+        """The answers to a batch, not yet decoded.
+
+        Raises:
+            ConversationEnded: there will be none.
+        """
         try:
             if self._connection.poll(_ANSWER_SECONDS):
-                answers: list[dict[str, Any]] = json.loads(self._connection.recv_bytes())
-                return answers
+                return self._connection.recv_bytes()
         except (EOFError, OSError):
             raise self._ended("ended") from None
         raise self._ended(f"gave no answer within {_ANSWER_SECONDS:g} s")
@@ -102,12 +114,22 @@ class Conversation:
         return ConversationEnded("; ".join(told))
 
 
+def encoded(questions: Sequence[Any]) -> bytes:
+    """A batch as it travels."""
+    return json.dumps(list(questions)).encode()
+
+
 def ask_all(conversations: Sequence[Conversation], questions: Sequence[Any]) -> Iterator[list[dict[str, Any]]]:
-    """Ask several stacks the same at the same time; their answers in the same order."""
+    """Ask several stacks the same at the same time; their answers in the same order, the same list for equal ones."""
+    batch = encoded(questions)
     for conversation in conversations:
-        conversation.put(questions)
+        conversation.send(batch)
+    decoded: dict[bytes, list[dict[str, Any]]] = {}
     for conversation in conversations:
-        yield conversation.take()
+        answers = conversation.receive()
+        if answers not in decoded:
+            decoded[answers] = json.loads(answers)
+        yield decoded[answers]
 
 
 class Stacks:

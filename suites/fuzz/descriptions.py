@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -42,57 +43,97 @@ def _as(form: str) -> Callable[[list[Any]], Description]:
 
 
 FLOATS = st.floats().map(_float)
-_NUMBERS_AND_TEXTS = st.integers() | FLOATS | st.text(max_size=4)
-_REFERENCES = st.sampled_from([[word, number] for word in ("up", "again") for number in range(4)])
-_SMALL = st.sampled_from(["", "a", "1", 1, 0, -1, True, None])
+_SIMPLE = (st.integers(), FLOATS, st.text(max_size=4))
+_SMALL = ("", "a", "1", 1, 0, -1, True, None)
+_REFERENCES = [[word, number] for word in ("up", "again") for number in range(4)]
 _CYCLES = [[form, *key, ["up", 0]] for form, *key in (["list"], ["tuple", ["up", 0]], ["dict", "a"])]
 """The smallest cycles."""
-_DEEP = [["deep", depth, form, 1] for depth in (320, 970, 985, 1000) for form in ("list", "dict")]
-"""As deep as dumps go on any stack, and a little deeper."""
-
-
-def _nested(leaves: Descriptions, keys: Descriptions, members: Descriptions, depth: int) -> Descriptions:
-    """Leaves, and containers of what is nested less deep."""
-    if depth == 0:
-        return leaves
-    # Few draws for each value, and branches rather than draws within them: a draw is what an example costs.
-    inner = _nested(leaves, keys, members, depth - 1)
-    items = st.lists(inner, max_size=3)
-    pairs = st.lists(st.tuples(keys, inner), max_size=3).map(_flat)
-    likely = items.map(_as("list")) | items.map(_as("tuple")) | pairs.map(_as("dict")) | items.map(_as("Config"))
-    others = st.tuples(st.sampled_from(_SEQUENCES), items) | st.tuples(st.sampled_from(_DICTS), pairs)
-    sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(members, max_size=2))
-    twice = st.tuples(inner).map(lambda drawn: ["tuple", *drawn, ["again", 0]])
-    return leaves | likely | (others | sets).map(_form) | twice
-
-
-VALUES = _nested(
-    st.sampled_from((*SCALARS, *LEAVES, *_DEEP, *(form for form in CONTAINERS if form[0] == "deep")))
-    | st.sampled_from(LIKELY)
-    | _NUMBERS_AND_TEXTS
-    | _REFERENCES
-    | st.sampled_from(_CYCLES),
-    keys := st.sampled_from(KEYS) | _SMALL,
-    st.sampled_from(HASHABLE) | _SMALL,
-    depth=3,
+_DEEP = st.sampled_from(
+    [
+        *(form for form in CONTAINERS if form[0] == "deep"),
+        *(["deep", depth, form, 1] for depth in (320, 970, 985, 1000) for form in ("list", "dict")),
+    ]
 )
+"""As deep as dumps go on any stack, and a little deeper; one costs as much as a hundred others."""
+
+
+class _Hole(enum.Enum):
+    """What is drawn in its own turn: a value nested less deep, a key of a dict, a member of a set."""
+
+    VALUE = enum.auto()
+    KEY = enum.auto()
+    MEMBER = enum.auto()
+
+
+Shape = Any
+"""A description with holes and strategies among its parts, or one of these."""
+
+
+def _sized(form: str, *parts: _Hole, most: int = 3) -> list[Shape]:
+    return [[form, *parts * size] for size in range(most + 1)]
+
+
+def _sized_each(forms: Sequence[str], *parts: _Hole, most: int = 3) -> list[Shape]:
+    return [shape for form in forms for shape in _sized(form, *parts, most=most)]
+
+
+def _evenly(*kinds: Sequence[Shape], each: int = 17) -> st.SearchStrategy[Shape]:
+    """A shape, one kind as likely as another."""
+    # One draw, since draws are what an example costs. Hypothesis draws evenly from 256 or fewer.
+    return st.sampled_from([kind[number * len(kind) // each] for kind in kinds for number in range(each)])
+
+
+_CONTAINERS: tuple[list[Shape], ...] = (
+    *(_sized(form, _Hole.VALUE) for form in ("list", "tuple", "Config")),
+    _sized("dict", _Hole.KEY, _Hole.VALUE),
+    [st.sampled_from(_sized_each(_SEQUENCES, _Hole.VALUE))],
+    [st.sampled_from(_sized_each(_DICTS, _Hole.KEY, _Hole.VALUE))],
+    [st.sampled_from(_sized_each(("set", "frozenset"), _Hole.MEMBER, most=2))],
+    [["tuple", _Hole.VALUE, ["again", 0]]],
+)
+
+
+class _Grammar:
+    """Draws descriptions of leaves, and of containers of them up to a depth."""
+
+    def __init__(self, leaves: Sequence[Sequence[Shape]], keys: Sequence[Shape], members: Sequence[Shape]) -> None:
+        leaves = (*leaves, *([strategy] for strategy in _SIMPLE), _REFERENCES)
+        self._leaves = _evenly(*leaves)
+        self._values = _evenly(*leaves, *_CONTAINERS)
+        self._parts = {_Hole.KEY: st.sampled_from((*_SMALL, *keys)), _Hole.MEMBER: st.sampled_from((*_SMALL, *members))}
+
+    def descriptions(self, *shapes: Sequence[Shape], depth: int = 3) -> Descriptions:
+        """Shapes of some kinds, one kind as likely as another, filled with values."""
+        return st.composite(self._filled)(_evenly(*shapes), depth)
+
+    def _filled(self, draw: st.DrawFn, shape: Shape, depth: int) -> Description:
+        """What a shape becomes when its holes are filled; values in it are nested `depth` deep."""
+        if shape is _Hole.VALUE:
+            return self._filled(draw, self._values if depth else self._leaves, depth - 1)
+        if isinstance(shape, _Hole):
+            shape = self._parts[shape]
+        if isinstance(shape, st.SearchStrategy):
+            return self._filled(draw, draw(shape), depth)
+        if type(shape) is not list:
+            return shape
+        return [self._filled(draw, part, depth) for part in shape]
+
+
+_ANY = _Grammar(([st.sampled_from((*SCALARS, *LEAVES, *[_DEEP] * 4))], LIKELY, _CYCLES), KEYS, HASHABLE)
+VALUES = _ANY.descriptions([_Hole.VALUE])
 """Any value."""
 
-PLAIN_VALUES = _nested(
-    st.sampled_from(_plain((*SCALARS, *LEAVES))) | _NUMBERS_AND_TEXTS | _REFERENCES,
-    st.sampled_from(_plain(KEYS)) | _SMALL,
-    st.sampled_from(_plain(HASHABLE)) | _SMALL,
-    depth=3,
+PLAIN_VALUES = _Grammar(([st.sampled_from(_plain((*SCALARS, *LEAVES)))],), _plain(KEYS), _plain(HASHABLE)).descriptions(
+    [_Hole.VALUE]
 )
 """Any value that needs no stack."""
 
-TOP_LEVEL_DICTS = st.lists(st.tuples(keys, VALUES), max_size=3).map(lambda pairs: ["fields", *_flat(pairs)])
-"""What the serialiser's second function alone can be given: a dict with any keys."""
+_CONFIGS = [_sized(form, _Hole.VALUE, most=min(3, len(field_names(form)))) for form in _OBJECTS]
+CONFIG_OBJECTS = _ANY.descriptions(*_CONFIGS)
+"""Config objects whose fields hold any value."""
 
-
-def configs() -> Descriptions:
-    """Config objects whose fields hold any value."""
-    return st.one_of(*[st.lists(VALUES, max_size=min(3, len(field_names(form)))).map(_as(form)) for form in _OBJECTS])
+CONFIG_OBJECTS_AND_DICTS = _ANY.descriptions(*_CONFIGS, _sized("fields", _Hole.KEY, _Hole.VALUE))
+"""What the serialiser's second function alone can be given, too: a dict with any keys."""
 
 
 @st.composite

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.statistics import collector
 
 PROFILES = ("ci", "dev", "deep")
@@ -18,6 +19,8 @@ PROFILES = ("ci", "dev", "deep")
 _DEV_FACTOR = 10
 """How many times the examples of `ci` the other profiles draw in one turn."""
 
+AVAILABLE_PROVIDERS["every batch anew"] = HypothesisProvider
+"""Hypothesis without its mutations: of a batch, they keep all examples but one or two."""
 
 _REJECTED = 0.1
 """Part of what is drawn that may be thrown away before it is checked."""
@@ -43,6 +46,7 @@ class Fuzz:
         fixed = self.profile == "ci"
         chosen = settings(
             max_examples=examples if fixed else examples * _DEV_FACTOR,
+            backend="every batch anew",
             derandomize=fixed,
             database=None if fixed else DirectoryBasedExampleDatabase(self.database),
             deadline=None,

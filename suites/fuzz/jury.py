@@ -53,7 +53,7 @@ class Known:
     def unknown(self, answer: Answer) -> list[str]:
         """What an answer shows beyond that, in words."""
         raised = answer["raised"]
-        fates = [Fate(*fate) for fate in answer["fates"]]
+        fates = [Fate(*fate) for fate in answer["fates"] if tuple(fate) not in self.fates]
         return [
             *([f"raises {raised}"] if raised and without_names(raised) not in self.raised else []),
             *(told for told in broken(answer) if told not in self.broken),
@@ -61,11 +61,12 @@ class Known:
         ]
 
     def _explains(self, fate: Fate) -> bool:
+        """Whether what is known explains a fate that is not known itself."""
         if fate.fate == "merged":
             # Which two keys read alike is not a matter of their kinds.
             return any((known.place, known.fate) == (fate.place, "merged") for known in self.fates)
         if fate.place != "pair":
-            return fate in self.fates
+            return False
         key, _, value = fate.kind.partition(": ")
         return fate.fate == "dropped" and bool(
             {Fate("key", key, "dropped"), Fate("inside", value, "dropped")} & self.fates

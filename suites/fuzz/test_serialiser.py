@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import reproductions
 from conversation import Stacks
-from descriptions import TOP_LEVEL_DICTS, Descriptions, batches, configs
+from descriptions import CONFIG_OBJECTS, CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
 from finding import FINDINGS, Unexplained, example_file, kept, reproduction, section, shown, table, write
 from fuzzing import Fuzz
 from hypothesis import strategies as st
@@ -53,12 +54,12 @@ def examine(fuzz: Fuzz, jury: Jury, strategy: Descriptions, size: int, examples:
 
 
 def test_functions_do_to_any_config_what_they_do_to_its_values(fuzz: Fuzz, jury: Callable[..., Jury]) -> None:
-    examine(fuzz, jury("functions"), configs() | TOP_LEVEL_DICTS, size=50, examples=100)
+    examine(fuzz, jury("functions"), CONFIG_OBJECTS_AND_DICTS, size=50, examples=100)
 
 
 def test_saves_do_to_any_config_what_they_do_to_its_values(fuzz: Fuzz, jury: Callable[..., Jury]) -> None:
     names = WITH_QUICK_SAVES if fuzz.profile == "ci" else ALL
-    examine(fuzz, jury("saves", names), configs(), size=20, examples=20)
+    examine(fuzz, jury("saves", names), CONFIG_OBJECTS, size=20, examples=20)
 
 
 @pytest.mark.parametrize("through", JURIES)
@@ -79,6 +80,12 @@ def test_a_text_belongs_to_the_key_whose_value_stands_there() -> None:
         Fate("name", "str", "same"),
         Fate("name", "int", "merged"),
     }
+
+
+def test_a_text_belongs_to_no_key_whose_value_cannot_have_become_what_stands_there() -> None:
+    kept = {"1": [object(), object(), {"a": object(), "b": object()}], Decimal(1): None}
+    found = fates({"first": kept}, {"first": {"1": [{}]}})
+    assert {Fate("key", "Decimal", "merged"), Fate("inside", "dict", "object")} <= found
 
 
 # What is known, and pinned: the files in examples/ -------------------------------------------------------------------
@@ -168,7 +175,7 @@ def interruptions(lines: int) -> Descriptions:
     hooked = st.sampled_from([["HookedConfig", 1, ["py", "function"]], ["HookedConfig", None, 1, 2, 3]])
     return st.builds(
         lambda config, first: {"config": config, "first": first, "most": lines},
-        hooked | configs(),
+        hooked | CONFIG_OBJECTS,
         st.integers(0, 100),
     )
 

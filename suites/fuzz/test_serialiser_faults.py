@@ -8,7 +8,7 @@ import pytest
 import reproductions
 import serialiser_faults
 from conversation import Stacks
-from descriptions import TOP_LEVEL_DICTS, Descriptions, batches, configs
+from descriptions import CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
 from finding import Unexplained
 from fuzzing import Fuzz
 from jury import Jury
@@ -79,4 +79,4 @@ def jury_of(stacks: Stacks, fault: str, about: str = "") -> Jury:
 def look(fuzz: Fuzz, jury: Jury, strategy: Descriptions | None = None) -> None:
     """Let a jury hear what the profile ci draws for the functions."""
     quick = replace(fuzz, profile="ci", shrink=False)
-    quick(batches(strategy or configs() | TOP_LEVEL_DICTS, 50), 100, jury.hear)
+    quick(batches(strategy or CONFIG_OBJECTS_AND_DICTS, 50), 100, jury.hear)
