@@ -271,7 +271,7 @@ def _worker_name(stack: BuiltStack) -> str:
 def _code(cache: Path) -> Path:
     """A folder that holds the harness package and nothing else of the controller's environment."""
     package = Path(__file__).resolve().parents[1]
-    code = cache / "code" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    code = (cache / "code").resolve() / hashlib.sha256(str(package).encode()).hexdigest()[:16]
     code.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (code / "harness").symlink_to(package)

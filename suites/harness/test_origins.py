@@ -264,6 +264,7 @@ def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, P
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
     ) as running:
         assert running.stderr is not None
         said = [next(line for line in running.stderr if "candidates left" in line) for _ in range(2)]
@@ -292,6 +293,7 @@ def test_an_interrupted_search_does_not_wait_for_the_attempt_that_runs(
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
     ) as running:
         while not begun.exists() and running.poll() is None:
             time.sleep(0.05)

@@ -128,6 +128,7 @@ def make_project(folder: Path, *, keep: bool = False) -> Project:
     """The toy project, both sides alike, with a cache of its own; `keep` the files of one that is there already."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     found = Project(folder, {**kept, "PARITY_CACHE": str(folder / "cache"), "COLUMNS": "100"})
+    _share_compiled(folder)
     if keep:
         return found
     found.write("pyproject.toml", PYPROJECT)
@@ -135,6 +136,18 @@ def make_project(folder: Path, *, keep: bool = False) -> Project:
         found.write(f"trees/{side}/toy/__init__.py", TOY)
     found.write("probes.py", PROBES)
     return found
+
+
+def _share_compiled(folder: Path) -> None:
+    """One folder for all toy projects of a process: to compile numpy and the harness anew takes most of a short run."""
+    of_pytest = (parent for parent in folder.parents if parent.name.startswith(("popen-", "pytest-")))
+    root = next(of_pytest, folder.parent)
+    for name in ("code", "bytecode"):
+        shared, link = root / "compiled" / name, folder / "cache" / name
+        shared.mkdir(parents=True, exist_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(shared)
 
 
 @dataclass
