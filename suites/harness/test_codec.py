@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare.trees import tree_differences
@@ -188,6 +188,7 @@ trees = st.recursive(
 )
 
 
+@settings(deadline=None)  # on a busy host, or where it is the first to import DeepDiff, one example takes long
 @given(trees, trees)
 def test_a_description_is_empty_exactly_for_equal_trees(left: Any, right: Any) -> None:
     ours, theirs = encode(left).tree, encode(right).tree
@@ -195,6 +196,7 @@ def test_a_description_is_empty_exactly_for_equal_trees(left: Any, right: Any) -
     assert tree_differences(ours, ours) == []
 
 
+@settings(deadline=None)
 @given(trees)
 def test_encodings_are_strict_json_and_do_not_change_their_input(value: Any) -> None:
     before = repr(value)
