@@ -35,13 +35,13 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
 
 @pytest.fixture(scope="session")
 def stacks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
-    """Stacks in workers of this process alone: while a conversation goes on, a worker imports nothing for others."""
+    """Stacks in workers of the fuzzers alone: while a conversation goes on, a worker imports nothing for others."""
     plugin = request.config.pluginmanager.get_plugin("parity-run")
-    folder = tmp_path_factory.mktemp("conversations")
-    pool = Pool(folder / "workers", "cpu", os.getpid(), Records(plugin.folder).write)
-    opened = Stacks(pool, folder)
+    pool = Pool(plugin.folder / "fuzzed", "cpu", plugin.owner, Records(plugin.folder).write)
+    opened = Stacks(pool, tmp_path_factory.mktemp("conversations"))
     try:
         yield opened
     finally:
         opened.close()
-        pool.stop()
+        if plugin.owner == os.getpid():
+            pool.stop()  # else they end with the run, whose other processes may need them

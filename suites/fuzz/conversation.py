@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,16 @@ class Stacks:
             # At once: a worker imports nothing while a conversation goes on.
             self._pool.preload(self._built[name], _PROBES)
         return self._built[name]
+
+    def start(self, names: Sequence[str]) -> None:
+        """Build stacks and let their workers import, all at the same time."""
+        with ThreadPoolExecutor(len(names)) as executor:
+            list(executor.map(self.stack, names))
+
+    def talks(self, names: Sequence[str], probe: str, **parameters: str) -> list[Conversation]:
+        """Conversations with a probe in several stacks."""
+        self.start(names)
+        return [self.talk(name, probe, **parameters) for name in names]
 
     def talk(self, name: str, probe: str, **parameters: str) -> Conversation:
         """A conversation with a probe in a stack."""

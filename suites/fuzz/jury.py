@@ -113,36 +113,38 @@ class Jury:
     """Conversations with stacks that dump configs in the same way."""
 
     def __init__(
-        self, conversations: Sequence[Conversation], through: str, *, alike: bool = False, about: str = ""
+        self, conversations: Sequence[Conversation], through: str, *, like: Jury | None = None, about: str = ""
     ) -> None:
-        """A jury; with `alike` each stack may do only what the first does.
+        """A jury; with `like` each of its stacks may do only what the stack of that jury does.
 
         With `about`, a regular expression, it hears of nothing but what begins like that.
         """
-        self._conversations = conversations
-        self._alike = alike
+        self.talks = conversations
+        self._like = like
         self._about = about
         self.through = through
 
     @cached_property
     def catalogue(self) -> list[tuple[Description, list[Answer]]]:
-        """Every config of the catalogue, and what each stack answers; with `alike`, the first for all."""
+        """Every config of the catalogue, and what each stack answers."""
         configs = [config for place in _kinds.catalogue().values() for _, config in place]
         if self.through == "functions":
             configs += _kinds.TOP_LEVEL_KEYS
-        asked = self._conversations[:1] if self._alike else self._conversations
-        answers = list(ask_all(asked, configs)) * (len(self._conversations) if self._alike else 1)
-        return list(zip(configs, map(list, zip(*answers, strict=True)), strict=True))
+        return list(zip(configs, map(list, zip(*ask_all(self.talks, configs), strict=True)), strict=True))
 
     @cached_property
     def known(self) -> list[Known]:
         """What each stack is known to do."""
+        if self._like:
+            return self._like.known * len(self.talks)
         return [Known.of(answers) for answers in zip(*(answers for _, answers in self.catalogue), strict=True)]
 
     @cached_property
     def classes(self) -> dict[str, Description]:
         """How each two stacks in a row differ, in words → the smallest config of the catalogue that shows it."""
         found: dict[str, Description] = {}
+        if self._like:
+            return found
         for config, answers in sorted(self.catalogue, key=lambda pair: len(str(pair[0]))):
             for old, new in combinations(answers, 2):
                 for told in differences(old, new):
@@ -156,7 +158,7 @@ class Jury:
         Each goes with the smallest config of the catalogue that shows it.
         """
         found: dict[str, Description] = {}
-        names = [conversation.stack.name for conversation in self._conversations]
+        names = [conversation.stack.name for conversation in self.talks]
         for config, answers in sorted(self.catalogue, key=lambda pair: (len(json.dumps(pair[0])), json.dumps(pair[0]))):
             for (old, new), sides in zip(pairwise(answers), pairwise(names), strict=True):
                 for told in differences(old, new):
@@ -168,8 +170,8 @@ class Jury:
 
     def ask(self, questions: Sequence[Any]) -> dict[str, list[Answer]]:
         """What each stack answers, by its name."""
-        names = [conversation.stack.name for conversation in self._conversations]
-        return dict(zip(names, ask_all(self._conversations, questions), strict=True))
+        names = [conversation.stack.name for conversation in self.talks]
+        return dict(zip(names, ask_all(self.talks, questions), strict=True))
 
     def hear(self, configs: Sequence[Description]) -> None:
         """Let every stack dump the configs.
@@ -177,12 +179,12 @@ class Jury:
         Raises:
             Unexplained: an answer, or a difference between two, that nothing in the catalogue shows.
         """
-        verdicts = zip(configs, *ask_all(self._conversations, configs), strict=True)
+        verdicts = zip(configs, *ask_all(self.talks, configs), strict=True)
         for config, *answers in verdicts:
-            for conversation, known, answer in zip(self._conversations, self.known, answers, strict=True):
+            for conversation, known, answer in zip(self.talks, self.known, answers, strict=True):
                 if told := [each for each in known.unknown(answer) if re.match(self._about, each)]:
                     raise Unexplained(told, config, self.through, conversation.stack)
             for old, new in combinations(answers, 2):
                 told = sorted(differences(old, new) - self.classes.keys())
                 if told and not self._about:
-                    raise Unexplained(told, config, self.through, self._conversations[-1].stack)
+                    raise Unexplained(told, config, self.through, self.talks[-1].stack)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from harness.observe import HarnessFault
@@ -25,11 +24,22 @@ Edit = Callable[[ast.AST], ast.AST | None]
 
 
 @probe(enters=(f"{_dumps.MANAGER}:{_DICT}",), returns=("ended",))
-def faulty_dumps(run: Run, *, fault: str, listen: str) -> Mapping[str, Any]:
-    """Dumps of described configs by verl's functions with a fault in them; see `config_dumps`."""
-    writer = _functions(run, FAULTS[fault])
-    _dumps.seconds = 0.5
-    converse(listen, partial(answered, writer))
+def faulty_dumps(run: Run, *, listen: str) -> Mapping[str, Any]:
+    """Dumps of described configs by verl's functions with a fault in them; see `config_dumps`.
+
+    The question `{"fault": name}` says which fault those that follow are about.
+    """
+    writer = _dumps.functions(run)
+
+    def answer(question: Any) -> dict[str, Any]:
+        nonlocal writer
+        if isinstance(question, dict) and "fault" in question:
+            writer = _functions(run, FAULTS[question["fault"]])
+            return {}
+        return answered(writer, question)
+
+    _dumps.seconds = 0.2
+    converse(listen, answer)
     return {"ended": True}
 
 

@@ -27,10 +27,6 @@ ALL = ["verl-0.7.1", "verl-0.8.0", "verl-0.9.1"]
 FORMS = ["dict", "dictconfig", "dataclass", "base_config", "object", "none"]
 
 
-def talk(stacks: Stacks, name: str, probe: str) -> Any:
-    return stacks.talk(name, f"{reader_probes.__file__}::{probe}")
-
-
 # adapter_path ---------------------------------------------------------------------------------------------------------
 
 READS = {
@@ -43,7 +39,7 @@ READS["verl-0.9.1"] = READS["verl-0.8.0"]
 
 
 def test_adapter_path_is_read_as_its_form_allows(fuzz: Fuzz, stacks: Stacks) -> None:
-    talks = [talk(stacks, name, "adapter_paths") for name in ALL]
+    talks = stacks.talks(ALL, f"{reader_probes.__file__}::adapter_paths")
     forms = st.sampled_from([*FORMS, "absent", "none_path", "empty"])
     questions = st.builds(lambda given, path: {"given": given, "path": path}, forms, st.text(max_size=6))
 
@@ -184,7 +180,7 @@ def test_a_fault_of_a_reader_is_found(
 def read_by(stacks: Stacks, name: str) -> tuple[Reading, Descriptions]:
     """Every stack's reader, and what is drawn for them."""
     reader = READERS[name]
-    talks = [stacks.talk(each, reader.probe) for each in ALL]
+    talks = stacks.talks(ALL, reader.probe)
     fields = fields_of(talks)
     return Reading(name, talks, reader.compared(fields), reader.otherwise), reader.configs(fields)
 

@@ -35,7 +35,7 @@ def jury(stacks: Stacks) -> Callable[..., Jury]:
         names = names or JURIES[through]
         key = (through, *names)
         if key not in made:
-            made[key] = Jury([stacks.talk(name, "config_dumps", through=through) for name in names], through)
+            made[key] = Jury(stacks.talks(names, "config_dumps", through=through), through)
         return made[key]
 
     return of
@@ -166,7 +166,7 @@ def test_ctrl_c_during_a_dump_leaves_the_config_as_it_was(fuzz: Fuzz, stacks: St
         found.update(told for answer in talk.ask(questions) for told in answer["broken"])
         assert found <= INTERRUPTED[name]
 
-    fuzz(batches(interruptions(lines=100 if through == "functions" else 10), 10), 10, check)
+    fuzz(batches(interruptions(lines=40 if through == "functions" else 10), 10), 10, check)
     assert found == INTERRUPTED[name]
 
 

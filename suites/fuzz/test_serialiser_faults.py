@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import reproductions
 import serialiser_faults
-from conversation import Stacks
-from descriptions import CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
+from conversation import Conversation, Stacks
+from descriptions import CONFIG_OBJECTS_AND_DICTS, batches
 from finding import Unexplained
 from fuzzing import Fuzz
 from jury import Jury
@@ -32,32 +32,37 @@ PROPERTIES = {
 """What holds for a dump → how an answer says that it does not, and a fault that breaks it."""
 
 
+@pytest.fixture(scope="session")
+def sound(stacks: Stacks) -> Jury:
+    """The stack as it is."""
+    return Jury([stacks.talk(STACK, "config_dumps", through="functions")], "functions")
+
+
 @pytest.mark.parametrize(
     "fault", [name for name in FAULTS if name != INTERRUPTED], ids=lambda name: name.replace(" ", "-")
 )
-def test_a_fault_is_found(fuzz: Fuzz, stacks: Stacks, fault: str, record_property: Record) -> None:
+def test_a_fault_is_found(fuzz: Fuzz, stacks: Stacks, sound: Jury, fault: str, record_property: Record) -> None:
     with pytest.raises(Unexplained) as found:
-        look(fuzz, jury_of(stacks, fault))
+        look(fuzz, Jury([sound.talks[0], faulty(stacks, fault)], "functions", like=sound))
     record_property("faults", (1, 1))
     record_property("told", "; ".join(found.value.told))
 
 
 @pytest.mark.parametrize("statement", PROPERTIES, ids=lambda name: name.replace(" ", "-"))
-def test_a_property_finds_the_fault_that_breaks_it(fuzz: Fuzz, stacks: Stacks, statement: str) -> None:
+def test_a_property_finds_the_fault_that_breaks_it(fuzz: Fuzz, stacks: Stacks, sound: Jury, statement: str) -> None:
     told, fault = PROPERTIES[statement]
     with pytest.raises(Unexplained):
-        look(fuzz, jury_of(stacks, fault, about=told))
+        look(fuzz, Jury([faulty(stacks, fault)], "functions", like=sound, about=told))
 
 
 def test_a_fault_that_shows_when_interrupted_is_found(fuzz: Fuzz, stacks: Stacks, record_property: Record) -> None:
-    talk = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps", fault=INTERRUPTED)
-    found: set[str] = set()
-    fuzz(
-        batches(interruptions(lines=100), 20),
-        20,
-        lambda questions: found.update(*(a["broken"] for a in talk.ask(questions))),
-    )
-    assert "changed its input, interrupted: dict" in found
+    talk = faulty(stacks, INTERRUPTED)
+
+    def check(questions: list[Any]) -> None:
+        assert not [told for answer in talk.ask(questions) for told in answer["broken"]]
+
+    with pytest.raises(AssertionError, match="changed its input, interrupted: dict"):
+        quick(fuzz)(batches(interruptions(lines=40), 20), 20, check)
     record_property("faults", (1, 1))
 
 
@@ -65,18 +70,22 @@ def test_a_resume_that_reads_the_dump_is_found(stacks: Stacks) -> None:
     assert stacks.observe(STACK, f"{reproductions.__file__}::resume", reads=True)["reads_dump"] is True
 
 
-def test_without_a_fault_nothing_is_found(fuzz: Fuzz, stacks: Stacks) -> None:
-    look(fuzz, Jury([stacks.talk(STACK, "config_dumps", through="functions")] * 2, "functions", alike=True))
+def test_without_a_fault_nothing_is_found(fuzz: Fuzz, sound: Jury) -> None:
+    look(fuzz, Jury(sound.talks, "functions", like=sound))
 
 
-def jury_of(stacks: Stacks, fault: str, about: str = "") -> Jury:
-    """A stack's functions and a copy with a fault."""
-    faulty = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps", fault=fault)
-    sound = stacks.talk(STACK, "config_dumps", through="functions")
-    return Jury([sound, faulty], "functions", alike=True, about=about)
+def faulty(stacks: Stacks, fault: str) -> Conversation:
+    """A conversation with a copy of the stack's functions that has a fault."""
+    talk = stacks.talk(STACK, f"{serialiser_faults.__file__}::faulty_dumps")
+    talk.ask([{"fault": fault}])
+    return talk
 
 
-def look(fuzz: Fuzz, jury: Jury, strategy: Descriptions | None = None) -> None:
+def look(fuzz: Fuzz, jury: Jury) -> None:
     """Let a jury hear what the profile ci draws for the functions."""
-    quick = replace(fuzz, profile="ci", shrink=False)
-    quick(batches(strategy or CONFIG_OBJECTS_AND_DICTS, 50), 100, jury.hear)
+    quick(fuzz)(batches(CONFIG_OBJECTS_AND_DICTS, 50), 100, jury.hear)
+
+
+def quick(fuzz: Fuzz) -> Fuzz:
+    """As `ci` draws, and without making what is found smaller."""
+    return replace(fuzz, profile="ci", shrink=False)
