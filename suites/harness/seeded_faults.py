@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -249,7 +250,9 @@ def write_pairs(folder: Path) -> None:
 def assert_close_detects(folder: Path, python: str) -> dict[str, dict[str, bool]]:
     """dtype → fault → whether `torch.testing.assert_close` at its defaults raises, in an interpreter that has torch."""
     script = Path(__file__).with_name("assert_close_script.py")
-    told = subprocess.run([python, str(script), str(folder)], capture_output=True, text=True, check=True, timeout=300)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # tensors are small: more threads take four times as long
+    words = [python, str(script), str(folder)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300, env=one_thread)
     found: Mapping[str, bool] = json.loads(told.stdout)
     return {dtype: {fault.name: found[f"{dtype}-{number}"] for number, fault in enumerate(FAULTS)} for dtype in DTYPES}
 
