@@ -67,12 +67,13 @@ def marlin_scales(run: Run, *, scales: str = "random", dtype: str = "bfloat16") 
         largest_error: of the effective scales, relative to the exact products.
 
     Args:
-        scales: `random`, `tiny` (subnormal E4M3), `huge`, `mixed` (all of E4M3) or `zero`.
+        scales: `random`, `tiny` (subnormal E4M3), `huge`, `mixed` (all of E4M3) or `zero`; or bytes of E4M3 as digits,
+            such as `0x017e`, again and again.
         dtype: of the activations.
     """
     import torch
 
-    _need_vllm()
+    need_vllm()
     kind = getattr(torch, choice("dtype", dtype, tuple(_BIAS)))
     blocks = _blocks(scales)
     permuted = run.upstream(f"{_MARLIN}:marlin_permute_scales")(
@@ -112,7 +113,7 @@ def marlin_dense(
     """
     import torch
 
-    _need_vllm()
+    need_vllm()
     _without_kernels(run)
     if zero_factor:
         _let_factor_be_zero(run)
@@ -141,7 +142,7 @@ def marlin_w4a4(run: Run, *, input_global_scale: float = 2.0) -> Mapping[str, An
     """
     import torch
 
-    _need_vllm()
+    need_vllm()
     layer = _layer("bfloat16")
     _set(layer, weight_packed=torch.zeros(ROWS, COLUMNS // 2, dtype=torch.uint8), weight_scale=_blocks("random"))
     _set(layer, input_global_scale=torch.tensor([input_global_scale]), weight_global_scale=torch.tensor([2.0]))
@@ -164,7 +165,7 @@ def marlin_experts(
     """
     import torch
 
-    _need_vllm()
+    need_vllm()
     module = choice("patch", patch, {"modelopt": _MODELOPT, "qat": _QAT})
     kind = getattr(torch, choice("dtype", dtype, tuple(_BIAS)))
     blocks = torch.stack([_blocks(scales)] * EXPERTS)
@@ -181,7 +182,7 @@ def marlin_moe(run: Run, *, scales: str = "random", dtype: str = "bfloat16") -> 
     """
     import torch
 
-    _need_vllm()
+    need_vllm()
     _without_kernels(run)
     layer = _layer(dtype)
     layer.num_experts, layer.hidden_size, layer.intermediate_size_per_partition = EXPERTS, COLUMNS, COLUMNS
@@ -202,7 +203,12 @@ def _expert_scales(layer: Any, name: str, blocks: Any, dtype: str) -> Mapping[st
     return _seen(codes.reshape(-1, codes.shape[-1]), scale, blocks, dtype)
 
 
-def _need_vllm() -> None:
+def need_vllm() -> None:
+    """Refuse to go on where there is no vLLM.
+
+    Raises:
+        Unavailable: always then.
+    """
     if importlib.util.find_spec("vllm") is None:
         raise Unavailable("needs vLLM: --old verl-0.9.1-vllm-0.12 --new verl-0.9.1-vllm-0.20, or --pin vllm==VERSION")
 
@@ -247,7 +253,11 @@ def _blocks(scales: str, rows: int = ROWS) -> Any:
     import torch
 
     index = torch.arange(rows * COLUMNS // GROUP)
-    codes = choice("scales", scales, _CODES)(index).to(torch.uint8)
+    if scales.startswith("0x"):
+        given = torch.tensor(list(bytes.fromhex(scales[2:])), dtype=torch.uint8)
+        codes = given[index % len(given)]
+    else:
+        codes = choice("scales", scales, _CODES)(index).to(torch.uint8)
     return codes.view(torch.float8_e4m3fn).reshape(rows, COLUMNS // GROUP)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from conversation import Stacks
@@ -31,6 +32,12 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
     seconds = 60 * request.config.getoption("minutes", 10.0) / len(fuzzers)
     database = request.config.rootpath / ".parity" / "hypothesis"
     return Fuzz(request.config.getoption("fuzz", "ci"), seconds, database)
+
+
+@pytest.fixture(scope="session")
+def quick(fuzz: Fuzz) -> Fuzz:
+    """What a push draws, whatever profile was chosen, and nothing shrunk: a seeded fault is to be found by that."""
+    return replace(fuzz, profile="ci", shrink=False)
 
 
 @pytest.fixture(scope="session")

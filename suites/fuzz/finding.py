@@ -80,6 +80,17 @@ names = list(value)
 MegatronEngine._build_tf_config(engine)
 print({name: getattr(engine.provider, name) for name in names})
 """,
+    "marlin_scales": """
+import torch
+from vllm.model_executor.layers.quantization.utils.marlin_utils import marlin_permute_scales
+from vllm.model_executor.layers.quantization.utils.marlin_utils_fp4 import nvfp4_marlin_process_scales
+
+# What vLLM makes of the scales. Helpers of verl need a layer: parity check-stack STACK marlin_invariant helper=NAME …
+codes = torch.tensor(list(bytes.fromhex(value["scales"][2:])), dtype=torch.uint8)
+blocks = codes[torch.arange(512) % len(codes)].view(torch.float8_e4m3fn).reshape(64, 8)
+scales = blocks.T.contiguous().to(getattr(torch, value["dtype"]))
+print(nvfp4_marlin_process_scales(marlin_permute_scales(s=scales, size_k=128, size_n=64, group_size=16)))
+""",
 }
 """Python that prints what a stack makes of `value`, by the way to it."""
 

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ class Reading:
         """Where the known classes are."""
         return KNOWN / f"{self.through}.json"
 
-    @cached_property
+    @property
     def known(self) -> list[dict[str, Any]]:
         """The known classes: examples with `told`, `config` and `shows`."""
         examples: list[dict[str, Any]] = json.loads(self.file.read_text())
@@ -206,7 +205,7 @@ def _line(answer: Answer, names: Sequence[str]) -> str:
     if answer["raised"] is not None:
         return f"raises {answer['raised']}"
     told = [f"{name}: {answer['fates'][name]}" for name in names if name in answer["fates"]]
-    return ", ".join([*told, *answer["broken"]]) or "works"
+    return ", ".join(dict.fromkeys([*told, *answer["broken"]])) or "works"
 
 
 def _size(config: Description) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Upstream readers of configs, old against new: `adapter_path`, PEFT sections, a user's overrides."""
+"""Upstream readers of configs, old against new: `adapter_path`, PEFT sections, a user's overrides, Marlin scales."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import marlin_probes
 import override_probes
 import pytest
 import reader_probes
 import reproductions
 import section_probes
 from conversation import Conversation, Stacks, ask_all
-from descriptions import Descriptions, batches
+from descriptions import VALUES, Descriptions, batches
 from finding import Unexplained, example_file, kept, reproduction
 from fuzzing import Fuzz
 from hypothesis import strategies as st
+from marlin import block_scales, single_scales
 from overrides import overridable, provider_overrides, single_overrides
 from reading import Reading, general, write
 from sections import peft_sections, single_keys
@@ -75,6 +77,7 @@ class Examined:
 
     Attributes:
         probe: who reads.
+        stacks: whose, the oldest first.
         faults: what may be wrong with it.
         configs: from the fields that the classes of each stack have, what is drawn.
         singles: from the same, every value of every field alone, to find the smallest examples.
@@ -85,6 +88,7 @@ class Examined:
     """
 
     probe: str
+    stacks: Sequence[str]
     faults: Mapping[str, Any]
     configs: Callable[[list[Any]], Descriptions]
     singles: Callable[[list[Any]], list[Description]]
@@ -97,6 +101,7 @@ class Examined:
 READERS = {
     "peft_sections": Examined(
         f"{section_probes.__file__}::peft_sections",
+        ALL,
         section_probes.FAULTS,
         peft_sections,
         single_keys,
@@ -107,6 +112,7 @@ READERS = {
     ),
     "provider_overrides": Examined(
         f"{override_probes.__file__}::provider_settings",
+        ALL,
         override_probes.FAULTS,
         provider_overrides,
         single_overrides,
@@ -115,19 +121,29 @@ READERS = {
         size=20,
         batches=25,
     ),
+    "marlin_scales": Examined(
+        f"{marlin_probes.__file__}::marlin_scales_drawn",
+        ["verl-0.9.1-vllm-0.12", "verl-0.9.1-vllm-0.20"],
+        marlin_probes.SCALE_FAULTS,
+        block_scales,
+        single_scales,
+        lambda _: (),
+        "absent",
+        size=20,
+        batches=20,
+    ),
 }
 FAULTS = [(name, fault) for name, reader in READERS.items() for fault in reader.faults]
-FAULTY = "verl-0.8.0"
 TAKES_A_DIFFERENCE_AWAY = {"unknown names are taken"}
 """A fault that makes the new stack do what the old one does: an example that is known to differ finds it."""
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_drawn_configs_show_no_class_of_difference_but_the_known(
-    fuzz: Fuzz, stacks: Stacks, name: str, request: pytest.FixtureRequest
+    fuzz: Fuzz, stacks: Stacks, name: str, pytestconfig: pytest.Config
 ) -> None:
-    reading, configs = read_by(stacks, name)
-    if request.config.getoption("write_examples", False):
+    reading, configs = read_by(stacks, name, pytestconfig)
+    if pytestconfig.getoption("write_examples", False):
         _write_examples(fuzz, reading, configs)
     unexplained = None
     try:
@@ -140,16 +156,16 @@ def test_drawn_configs_show_no_class_of_difference_but_the_known(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_known_examples_show_what_they_did(stacks: Stacks, name: str) -> None:
-    reading, _ = read_by(stacks, name)
+def test_known_examples_show_what_they_did(stacks: Stacks, name: str, pytestconfig: pytest.Config) -> None:
+    reading, _ = read_by(stacks, name, pytestconfig)
     assert reading.known
     found = reading.examples([example["config"] for example in reading.known])
     assert found == reading.known, "after a look at the difference: pytest suites/fuzz --write-examples"
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_a_reproduction_shows_what_is_known(stacks: Stacks, name: str) -> None:
-    reading, _ = read_by(stacks, name)
+@pytest.mark.parametrize("name", [name for name, reader in READERS.items() if reader.stacks is ALL])
+def test_a_reproduction_shows_what_is_known(stacks: Stacks, name: str, pytestconfig: pytest.Config) -> None:
+    reading, _ = read_by(stacks, name, pytestconfig)
     for stack in ALL:
         talk = stacks.talk(stack, f"{reproductions.__file__}::reproductions")
         answers = talk.ask([reproduction(example["config"], name) for example in reading.known])
@@ -164,23 +180,31 @@ def test_a_reproduction_shows_what_is_known(stacks: Stacks, name: str) -> None:
                 assert not shows.startswith("raises"), example
 
 
-@pytest.mark.parametrize(("name", "fault"), FAULTS, ids=[fault.replace(" ", "-") for _, fault in FAULTS])
+@pytest.mark.parametrize(("name", "fault"), FAULTS, ids=["-".join(each).replace(" ", "-") for each in FAULTS])
 def test_a_fault_of_a_reader_is_found(
-    fuzz: Fuzz, stacks: Stacks, name: str, fault: str, record_property: Callable[[str, Any], None]
+    quick: Fuzz,
+    stacks: Stacks,
+    name: str,
+    fault: str,
+    pytestconfig: pytest.Config,
+    record_property: Callable[[str, Any], None],
 ) -> None:
-    sound, configs = read_by(stacks, name)
-    faulty = replace(sound, talks=sound.talks[:2], faults={FAULTY: fault})
-    quick = replace(fuzz, profile="ci", shrink=False)
+    sound, configs = read_by(stacks, name, pytestconfig)
+    talks = sound.talks[:2]
+    faulty = replace(sound, talks=talks, faults={talks[1].stack.name: fault})
     with pytest.raises(Unexplained) as found:
         faulty.replay() if fault in TAKES_A_DIFFERENCE_AWAY else draw(quick, name, configs, faulty.hear)
     record_property("faults", (1, 1))
     record_property("told", "; ".join(found.value.told))
 
 
-def read_by(stacks: Stacks, name: str) -> tuple[Reading, Descriptions]:
-    """Every stack's reader, and what is drawn for them."""
+def read_by(stacks: Stacks, name: str, config: pytest.Config) -> tuple[Reading, Descriptions]:
+    """Every stack's reader, and what is drawn for them; stacks with vLLM are a gigabyte each, and must be asked for."""
     reader = READERS[name]
-    talks = stacks.talks(ALL, reader.probe)
+    asked_for = [config.getoption("old", None), config.getoption("new", None)]
+    if reader.stacks is not ALL and asked_for != reader.stacks:
+        pytest.skip(f"not run: needs vLLM: --old {reader.stacks[0]} --new {reader.stacks[1]}")
+    talks = stacks.talks(reader.stacks, reader.probe)
     fields = fields_of(talks)
     return Reading(name, talks, reader.compared(fields), reader.otherwise), reader.configs(fields)
 
@@ -202,3 +226,38 @@ def _write_examples(fuzz: Fuzz, reading: Reading, configs: Descriptions) -> None
     write(reading.file, reading.smallest(found))
     for example in kept(reading.through):
         example_file(reading.through, example["config"]).unlink()
+
+
+# What vLLM returns: block scales, or a pair of them and a factor ------------------------------------------------------
+
+TAKEN_APART = {
+    "unwrapped": "the value",
+    "scales": "the value",
+    "factor": "the factor",
+    "no pair, unwrapped": "the value",
+    "no pair, scales": "the value",
+    "no pair, factor": "1.0",
+}
+"""What verl's two helpers make of any value beside a factor, and of what is no pair."""
+
+
+@pytest.mark.parametrize("stack", ALL[1:])
+def test_marlin_helpers_take_pairs_apart(fuzz: Fuzz, stacks: Stacks, stack: str) -> None:
+    take_apart(fuzz, stacks, stack, None)
+
+
+@pytest.mark.parametrize("fault", marlin_probes.FORM_FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_a_fault_of_marlin_helpers_is_found(quick: Fuzz, stacks: Stacks, fault: str) -> None:
+    with pytest.raises(AssertionError, match="not taken apart"):
+        take_apart(quick, stacks, ALL[1], fault)
+
+
+def take_apart(fuzz: Fuzz, stacks: Stacks, stack: str, fault: str | None) -> None:
+    asked = stacks.talk(stack, f"{marlin_probes.__file__}::marlin_forms_drawn")
+
+    def check(drawn: list[Any]) -> None:
+        answers = asked.ask([{"config": value, "fault": fault} for value in drawn])
+        for value, answer in zip(drawn, answers, strict=True):
+            assert (answer["fates"], answer["raised"]) == (TAKEN_APART, None), f"not taken apart: {value}"
+
+    fuzz(batches(VALUES, 40), 10, check)

@@ -13,7 +13,7 @@ from harness.probes.registry import consistency_probe
 E4M3_ROUNDING = 2.0**-4
 """Largest relative error of rounding to nearest with three bits of mantissa (E4M3, arXiv:2209.05433)."""
 
-_HELPERS = {
+HELPERS = {
     "vllm": (marlin_scales.marlin_scales, {}),
     "modelopt_dense": (marlin_scales.marlin_dense, {"patch": "modelopt"}),
     "modelopt_experts": (marlin_scales.marlin_experts, {"patch": "modelopt"}),
@@ -24,19 +24,22 @@ _HELPERS = {
 
 
 @consistency_probe(returns=("expected.*", "actual.*"))
-def marlin_invariant(run: Run, *, helper: str = "vllm", scales: str = "random") -> Mapping[str, Any]:
+def marlin_invariant(
+    run: Run, *, helper: str = "vllm", scales: str = "random", dtype: str = "bfloat16"
+) -> Mapping[str, Any]:
     """Block scale times global scale is the same before and after a helper of vLLM or verl, within E4M3's rounding.
 
     Args:
         helper: `vllm`, or a function of verl's patches: `modelopt_dense`, `modelopt_experts`, `modelopt_moe`,
             `qat_dense`, `qat_experts`.
         scales: as `marlin_scales`.
+        dtype: as `marlin_scales`.
 
     Returns:
         For each weight (`weight`, or `w13` and `w2`), the largest relative error, `within rounding` or as a number.
     """
-    function, arguments = choice("helper", helper, _HELPERS)
-    tree = function(run, scales=scales, **arguments)
+    function, arguments = choice("helper", helper, HELPERS)
+    tree = function(run, scales=scales, dtype=dtype, **arguments)
     weights = tree if "w13" in tree else {"weight": tree}
     errors = {name: float(seen["largest_error"]) for name, seen in weights.items()}
     within = "within rounding"
