@@ -1,12 +1,8 @@
-"""The pytest plugin: options that choose the sides, the `parity` fixture, and the verdicts in the summary.
-
-The run's main process owns the stack workers. Under pytest-xdist every process shares them through the run's folder.
-"""
+"""A run in one pytest process: stacks and workers, records, and the verdicts in the summary."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -16,97 +12,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.cases import OWN, make_case, make_check
-from harness.compare import Expectation, LedgerError, Verdict, load_ledger
+from harness.compare import LedgerError, Verdict, load_ledger
 from harness.compare.ledger import Change
 from harness.goldens import GoldenError
-from harness.layouts import UnknownLayoutError
-from harness.probes import ProbeError, registered_probes
-from harness.report import Records, case_properties, latest_cases, print_regressions, print_run, read_run
-from harness.runner import ROLES, Outcome, Runner, new_run_folder
+from harness.probes import registered_probes
+from harness.report import Records, latest_cases, print_regressions, print_run, read_run
+from harness.runner import ROLES, Runner, new_run_folder
 from harness.schedule import LaneError, choose_lane
 from harness.selection import Selection
-from harness.stacks import StackError, changed_stack, load_settings
+from harness.stacks import StackError
 from harness.workers.pool import Pool, WorkerLost
 from harness.workers.protocol import Limits
 
-LANES = ("cpu", "cuda")
-
-_FIXTURES = frozenset({"parity", "consistency"})
+FIXTURES = frozenset({"parity", "consistency"})
 _ENVIRONMENT_FAILED = "environment_failed"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that choose the sides."""
-    group = parser.getgroup("parity", "old against new")
-    group.addoption("--old", metavar="STACK", help="stack of the old side (default: [tool.parity] old)")
-    group.addoption("--new", metavar="STACK", help="stack of the new side (default: [tool.parity] new)")
-    for name, side in (("--pin", "both sides"), ("--old-pin", "the old side"), ("--new-pin", "the new side")):
-        group.addoption(
-            name,
-            action="append",
-            default=[],
-            metavar="PIN",
-            help=f"override a pin of {side} for this run: NAME==VERSION, NAME=path:DIR or NAME=git:SOURCE@REVISION",
-        )
-    group.addoption("--base", metavar="PYTHON", help="`current` or an interpreter to use instead of the locked base")
-    group.addoption("--bundle", metavar="DIR", help="take both stacks from this bundle, see `parity bundle`")
-    group.addoption("--clone", action="append", default=[], metavar="NAME=DIR", help="local clone for git pins of NAME")
-    group.addoption(
-        "--lane", default="cpu", metavar="LANE", help="cpu (default), or cuda: NCCL on the GPUs of this host"
-    )
-    group.addoption("--gpus", metavar="IDS", help="which GPUs of this host, as nvidia-smi counts them (default: all)")
-    group.addoption(
-        "--nondeterministic", action="store_true", help="cuda lane with production settings; the noise floor judges"
-    )
-    group.addoption("--case-seconds", type=float, default=Limits().seconds, help="time limit of one case on one side")
-    group.addoption("--golden-only", action="store_true", help="compare the new side with the goldens alone")
-    group.addoption(
-        "--changed-pins",
-        metavar="BASE",
-        help="compare the stack whose pins in pyproject.toml moved since git revision BASE with what it was there; "
-        "only what triage calls new fails, and where no pin moved nothing runs",
-    )
-    group.addoption("--only-new", action="store_true", help="a case fails the run only if triage calls it new")
-    group.addoption(
-        "--strict-triage", action="store_true", help="with --changed-pins: fail for every verdict that fails elsewhere"
-    )
-    group.addoption("--strict-goldens", action="store_true", help="fail where a golden has drifted")
-    group.addoption("--hf-configs", metavar="DIR", help="resolve every config.json under this folder too")
-    group.addoption("--ledger", metavar="PATH", help="ledger: a file, or a folder of them (default: golden/declared/)")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """End before anything is collected where no pin moved, or where that cannot be told."""
-    option = config.option
-    if option.changed_pins is None or hasattr(config, "workerinput") or option.help or option.version:
-        return None
-    try:
-        changed_stack(load_settings(), option.changed_pins, option.new)
-    except StackError as error:
-        print(f"parity: {error}", file=sys.stderr if error.exit_code else sys.stdout)
-        return error.exit_code
-    return None
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of self-consistency runs once for each stack of the run."""
-    if "consistency" not in metafunc.fixturenames:
-        return
-    plugin: Any = metafunc.config.pluginmanager.get_plugin("parity-run")
-    marker = metafunc.definition.get_closest_marker("stacks")
-    stacks = plugin.stacks(marker.args) if marker else plugin.roles
-    metafunc.parametrize("consistency", stacks, indirect=True, scope="function")
-    if "writer" in metafunc.fixturenames:
-        metafunc.parametrize("writer", stacks, scope="function")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Give this process its part of the run, and register what tests may be marked with."""
-    config.addinivalue_line("markers", "self_consistency: judges one stack, with no second one to compare")
-    config.addinivalue_line("markers", "stacks(name, …): judges these stacks besides the run's, and lets them write")
-    config.pluginmanager.register(ParityPlugin(config), "parity-run")
 
 
 class ParityPlugin:
@@ -197,7 +116,7 @@ class ParityPlugin:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build and import before the first case, where it can be seen, rather than inside it."""
-        uses_parity = any(_FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
+        uses_parity = any(FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
         if not uses_parity or self._config.option.collectonly or not self._owns:
             return
         probes = tuple(name for name in registered_probes())
@@ -212,13 +131,13 @@ class ParityPlugin:
         """A skipped case is listed as not run, with its reason."""
         report: pytest.TestReport = yield  # type: ignore[assignment]
         recorded = "verdict" in dict(item.user_properties)
-        if report.skipped and not recorded and _FIXTURES & set(getattr(item, "fixturenames", ())):
+        if report.skipped and not recorded and FIXTURES & set(getattr(item, "fixturenames", ())):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             Records(self.folder).write(
                 "case",
                 {
                     "case": item.name.removeprefix("test_"),
-                    "area": _area(item),
+                    "area": area_of(item),
                     "verdict": str(Verdict.NOT_RUN),
                     "why": reason.removeprefix("Skipped: "),
                     "seconds": 0.0,
@@ -319,136 +238,6 @@ class ParityPlugin:
         pytest.exit(message, returncode=exit_code)
 
 
-class Parity:
-    """What a test calls: run one case on both sides and fail unless its verdict passes."""
-
-    def __init__(self, plugin: ParityPlugin, request: pytest.FixtureRequest) -> None:
-        self._plugin = plugin
-        self._request = request
-
-    @property
-    def lane(self) -> str:
-        """The run's lane, `cpu` or `cuda`."""
-        return str(self._request.config.option.lane)
-
-    def __call__(
-        self,
-        probe: str,
-        *,
-        layout: str = "single",
-        old_layout: str | None = None,
-        new_layout: str | None = None,
-        written_by: str = OWN,
-        written_layout: str | None = None,
-        expects: Expectation | None = None,
-        lanes: Sequence[str] = LANES,
-        **parameters: Any,
-    ) -> Outcome:
-        """Run `probe` with `parameters` under `layout` on both sides, and return what came out if the verdict passes.
-
-        Args:
-            old_layout: the old side's layout, where it is another; the probe must say what part of each tensor a rank
-                holds. Bitwise equality is not to be expected then: the old side's noise floor judges.
-            new_layout: the same of the new side.
-            written_by: for a probe that reads files, who writes them: `own` (each side its own), `old`, `new` or the
-                name of a stack.
-            written_layout: the layout in which they are written, where it is another.
-            expects: an exception both sides must raise exactly, for a case that neither pin can run.
-            lanes: the lanes this case can run on; on another it is `not_run`.
-        """
-        try:
-            case = make_case(
-                probe,
-                parameters,
-                self.lane,
-                new_layout or layout,
-                old_layout or layout,
-                written_by=written_by,
-                written_layout=written_layout,
-            )
-        except (ProbeError, UnknownLayoutError) as error:
-            pytest.fail(str(error), pytrace=False)
-        self._plugin.claim(case.id, self._request.node.nodeid)
-        runner = self._plugin.runner
-        try:
-            if self.lane in lanes:
-                outcome = runner.run(case, expects, area=_area(self._request.node))
-            else:
-                needs = f"needs the {' or '.join(lanes)} lane (--lane {lanes[0]})"
-                outcome = runner.not_run(case, needs, area=_area(self._request.node))
-        except StackError as error:
-            pytest.fail(str(error), pytrace=False)
-        _settle(self._request, outcome)
-        return outcome
-
-
-class Consistency:
-    """What a test of self-consistency calls: run one check on one stack and fail unless its verdict passes."""
-
-    def __init__(self, plugin: ParityPlugin, request: pytest.FixtureRequest) -> None:
-        self._plugin = plugin
-        self._request = request
-
-    def __call__(
-        self,
-        probe: str,
-        *,
-        layout: str = "single",
-        written_by: str = OWN,
-        written_layout: str | None = None,
-        seconds: float | None = None,
-        **parameters: Any,
-    ) -> None:
-        """Run `probe` with `parameters` under `layout` on the stack of one side; a test runs once for each stack.
-
-        Args:
-            written_by: as `Parity`.
-            written_layout: as `Parity`.
-            seconds: time limit, where the case needs more than others do.
-        """
-        runner, role = self._plugin.runner, self._request.param
-        try:
-            case = make_check(probe, parameters, layout, written_by, written_layout)
-            self._plugin.claim(f"{case.id}@{role}", self._request.node.nodeid)
-            limits = Limits(seconds=seconds) if seconds else None
-            outcome = runner.check(case, role, limits, area=_area(self._request.node))
-        except (ProbeError, UnknownLayoutError, StackError) as error:
-            pytest.fail(str(error), pytrace=False)
-        _settle(self._request, outcome)
-
-
-def _settle(request: pytest.FixtureRequest, outcome: Outcome) -> None:
-    """Let the test end as its verdict says."""
-    plugin: Any = request.config.pluginmanager.get_plugin("parity-run")
-    request.node.user_properties += [
-        ("case", outcome.id),
-        ("pins", plugin.moved),
-        *case_properties(outcome.brief).items(),
-    ]
-    known = [name for marker in request.node.iter_markers("regression") for name in marker.args]
-    if known:
-        Records(plugin.folder).write("regression", {"ids": known, "case": outcome.id})
-    if outcome.judged.verdict is Verdict.NOT_RUN:
-        pytest.skip(outcome.judged.why)
-    drifted = outcome.judged.verdict is Verdict.DRIFT and request.config.option.strict_goldens
-    if outcome.judged.verdict.fails and plugin.only_new and outcome.triage and not outcome.triage.blocks:
-        pytest.xfail(f"{outcome.triage}: {outcome.judged.why}")
-    if outcome.judged.verdict.fails or drifted:
-        pytest.fail(outcome.message, pytrace=False)
-
-
-@pytest.fixture
-def consistency(request: pytest.FixtureRequest) -> Consistency:
-    """Check one stack: `consistency("process_groups", layout="tp2")`; the test runs once for each stack."""
-    return Consistency(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
-
-
-def _area(item: pytest.Item) -> str:
+def area_of(item: pytest.Item) -> str:
     """What a case is counted under: the name of its test's file."""
     return item.path.stem.removeprefix("test_")
-
-
-@pytest.fixture
-def parity(request: pytest.FixtureRequest) -> Parity:
-    """Run one case on both sides: `parity("ddp_config", variant="fsdp", layout="tp2")`."""
-    return Parity(request.config.pluginmanager.get_plugin("parity-run"), request)  # type: ignore[arg-type]
