@@ -49,7 +49,7 @@ def parity(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
-    """Run suites/harness, suites/fuzz (two minutes) and suites/parity in several processes, or the paths given."""
+    """Run suites/harness, suites/fuzz (a minute) and suites/parity in several processes, or the paths given."""
     _prepare(session)
     named = any((ROOT / word.partition("::")[0]).exists() for word in session.posargs)
     _end(_pytest(session, *([] if named else EVERYTHING), *session.posargs))

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -89,35 +88,34 @@ class Functions:
         return [] if again == self._text else ["not idempotent"]
 
 
-@dataclass
 class Saves:
-    """The real `save_checkpoint` of a checkpoint manager, which gets another config each time.
+    """The real `save_checkpoint` of a checkpoint manager, which gets another config each time."""
 
-    Attributes:
-        folder: the checkpoint's.
-    """
-
-    manager: Any
-    folder: Path
+    def __init__(self, manager: Any, folder: Path) -> None:
+        self._manager = manager
+        self._folder = str(folder)
+        self._file = folder / "transformer_config.json"
+        self._ended = False
 
     def write(self, config: Any) -> str:
         """See `Writer`."""
+        self._ended = False
         self._file.unlink(missing_ok=True)
-        self.manager.transformer_config = config
-        self.manager.save_checkpoint(str(self.folder), global_step=1)
-        return self._file.read_text()
+        self._manager.transformer_config = config
+        self._manager.save_checkpoint(self._folder, global_step=1)
+        text = self._file.read_text()
+        self._ended = True
+        return text
 
     def complaints(self) -> list[str]:
-        """Whether there is a file that is no JSON."""
+        """Whether a save that did not end left a file that is no JSON."""
+        if self._ended or not self._file.exists():
+            return []
         try:
-            json.loads(self._file.read_text() if self._file.exists() else "null")
+            json.loads(self._file.read_text())
         except json.JSONDecodeError:
             return ["left an unfinished file"]
         return []
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / "transformer_config.json"
 
 
 def functions(run: Run) -> Functions:
