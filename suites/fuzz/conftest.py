@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conversation import Stacks
@@ -25,19 +26,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--minutes", type=float, default=10.0, help="time of the profile deep for all fuzzers together")
 
 
-@pytest.fixture(scope="session")
-def fuzz(request: pytest.FixtureRequest) -> Fuzz:
-    """The profile that was chosen."""
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest) -> Iterator[Fuzz]:
+    """The profile that was chosen; the time of `deep` is shared by all tests that ask for it."""
     fuzzers = [item for item in request.session.items if "fuzz" in getattr(item, "fixturenames", ())]
     seconds = 60 * request.config.getoption("minutes", 10.0) / len(fuzzers)
     database = request.config.rootpath / ".parity" / "hypothesis"
-    return Fuzz(request.config.getoption("fuzz", "ci"), seconds, database)
+    chosen = Fuzz(request.config.getoption("fuzz", "ci"), seconds, database)
+    yield chosen
+    request.node.user_properties.append(("drawn", dict(chosen.drawn)))
 
 
-@pytest.fixture(scope="session")
-def quick(fuzz: Fuzz) -> Fuzz:
-    """What a push draws, whatever profile was chosen, and nothing shrunk: a seeded fault is to be found by that."""
-    return replace(fuzz, profile="ci", shrink=False)
+@pytest.fixture
+def quick(tmp_path: Path) -> Fuzz:
+    """What a push draws, whatever was chosen, and without making what is found smaller."""
+    return Fuzz("ci", 0.0, tmp_path, shrink=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many batches the fuzzers have drawn, and how many of them were thrown away."""
+    ended = [report for reports in terminalreporter.stats.values() for report in reports if is_end_of_a_test(report)]
+    drawn = [(dict(report.user_properties)["drawn"], report.nodeid) for report in ended]
+    if not drawn:
+        return
+    valid, invalid = (sum(each.get(status, 0) for each, _ in drawn) for status in ("valid", "invalid"))
+    terminalreporter.write_line(f"{len(drawn)} fuzzers drew {valid} batches or examples, and {invalid} more in vain")
+
+
+def is_end_of_a_test(report: Any) -> bool:
+    """Whether a fuzzer has been taken down, and says what it drew."""
+    return (
+        isinstance(report, pytest.TestReport) and report.when == "teardown" and "drawn" in dict(report.user_properties)
+    )
 
 
 @pytest.fixture(scope="session")

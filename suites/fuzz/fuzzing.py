@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis.statistics import collector
 PROFILES = ("ci", "dev", "deep")
 
 _DEV_FACTOR = 10
-"""How many times the examples of `ci` the other profiles draw in one turn."""
+"""How many times the examples of `ci` are drawn in `dev`."""
 
 AVAILABLE_PROVIDERS["every batch anew"] = HypothesisProvider
 """Hypothesis without its mutations: of a batch, they keep all examples but one or two."""
@@ -26,26 +27,25 @@ _REJECTED = 0.1
 """Part of what is drawn that may be thrown away before it is checked."""
 
 
-def _rejected(statistics: Mapping[str, Any]) -> float:
-    """The part of the examples that a filter or `assume` threw away."""
-    drawn = [case["status"] for case in statistics["generate-phase"]["test-cases"]]
-    return drawn.count("invalid") / max(1, drawn.count("invalid") + drawn.count("valid"))
-
-
 @dataclass(frozen=True)
 class Fuzz:
-    """Runs properties over drawn examples: in `ci` the same each time, in `deep` new ones until the time is over."""
+    """Runs properties over drawn examples: in `ci` the same each time, in `deep` new ones until the time is over.
+
+    Attributes:
+        drawn: how many examples have been `valid`, and how many a filter or `assume` has thrown away as `invalid`.
+    """
 
     profile: str
     seconds: float
     database: Path
     shrink: bool = True
+    drawn: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, strategy: st.SearchStrategy[Any], examples: int, check: Callable[[Any], None]) -> None:
         """Check `examples` drawn values, as many as fit into `ci`; the first that fails is shrunk, and raises."""
         fixed = self.profile == "ci"
         chosen = settings(
-            max_examples=examples if fixed else examples * _DEV_FACTOR,
+            max_examples=examples * (_DEV_FACTOR if self.profile == "dev" else 1),
             backend="every batch anew",
             derandomize=fixed,
             database=None if fixed else DirectoryBasedExampleDatabase(self.database),
@@ -56,9 +56,16 @@ class Fuzz:
         )
         until = time.monotonic() + self.seconds
         while True:
-            told: list[Mapping[str, Any]] = []
-            with collector.with_value(told.append):
+            with collector.with_value(self._count):
                 chosen(given(strategy)(check))()
-            assert (rejected := _rejected(told[0])) < _REJECTED, f"{rejected:.0%} of what is drawn is thrown away"
+            assert self.rejected < _REJECTED, f"{self.rejected:.0%} of what is drawn is thrown away"
             if self.profile != "deep" or time.monotonic() > until:
                 return
+
+    @property
+    def rejected(self) -> float:
+        """The part of what was drawn that a filter or `assume` threw away."""
+        return self.drawn["invalid"] / max(1, self.drawn["invalid"] + self.drawn["valid"])
+
+    def _count(self, statistics: Mapping[str, Any]) -> None:
+        self.drawn.update(case["status"] for case in statistics["generate-phase"]["test-cases"])
