@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.observe.shapes import shaped
 from harness.probes.registry import find_probe
+from harness.workers.importing import importing
 from harness.workers.lanes import lane_named
 from harness.workers.protocol import Request, WorkerSpec
 from harness.workers.rank import run_rank
@@ -38,7 +39,7 @@ def main(order_file: str) -> None:
     spec, request = WorkerSpec.loads(order["spec"]), shaped(Request, order["request"])
     lane = lane_named(spec.lane, deterministic=spec.deterministic, fresh=True)
     lane.prepare()
-    with lane.importing():
+    with importing(lane):
         for name in find_probe(request.probe).preload:
             try:
                 importlib.import_module(name)

@@ -30,6 +30,7 @@ from harness.observe.patches import foreign_functions, imported_versions
 from harness.probes.registry import ProbeError, find_probe
 from harness.workers.case import CaseRun, RankProcess
 from harness.workers.identity import misplaced_import, verify_pins
+from harness.workers.importing import importing
 from harness.workers.lanes import lane_named
 from harness.workers.protocol import Imported, Preload, RankReport, Ready, Reply, Request, WorkerSpec, receive, send
 
@@ -213,7 +214,7 @@ class _Server:
         if not asked and not late:
             return None
         started = time.perf_counter()
-        with self._lane.importing():
+        with importing(self._lane):
             for name in [*sorted(asked, reverse=self._spec.reverse_imports), *sorted(late)]:
                 self._import(name)
         self._preloaded |= asked

@@ -8,6 +8,7 @@ calls one function of the harness with the run of a single rank; see `harness.pr
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import sys
@@ -66,6 +67,7 @@ def _plain(name: str) -> str:
 
 def main(request_file: str) -> None:
     """Do what `call_in_fresh_process` asks."""
+    gc.disable()  # most of what it does is to import, and it ends soon
     request = json.loads(Path(request_file).read_text())
     package = Package(**request["package"]) if request["package"] else None
     lane = lane_named(request["lane"])
