@@ -63,16 +63,21 @@ class RunView:
 
     @property
     def took(self) -> str:
-        """`6.1 min (imports 31 s, cases 240 s, comparison 12 s)`: stacks import at once, sides run at once.
+        """`6.1 min (imports 31 s, cases 240 s, waiting and comparison 12 s)`: stacks import at once, sides run at once.
 
-        What cases take beyond the slower of their sides is comparison: their files are read, compared and judged. With
+        The last is what cases take beyond the slower of their sides: they wait for a processor or GPU, for another run
+        that writes their files, for the repeats of a noise floor; comparing takes some hundredths of a second. With
         several processes the parts add up to more than the whole. Empty where the end of the run is not recorded.
         """
         if self.seconds is None:
             return ""
         inside = sum(max((float(side.get("seconds", 0)) for side in case["sides"]), default=0.0) for case in self.ran)
         whole = sum(float(case["seconds"]) for case in self.ran)
-        parts = {"imports": max(self.imports.values(), default=0.0), "cases": inside, "comparison": whole - inside}
+        parts = {
+            "imports": max(self.imports.values(), default=0.0),
+            "cases": inside,
+            "waiting and comparison": whole - inside,
+        }
         told = ", ".join(f"{name} {max(seconds, 0.0):.0f} s" for name, seconds in parts.items())
         return f"{self.seconds / 60:.1f} min ({told})"
 

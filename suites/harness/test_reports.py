@@ -272,7 +272,7 @@ def test_where_the_time_went(tmp_path: Path) -> None:
     records = write_run(tmp_path, [case("config"), case("step"), case("gpu", "not_run")])
     for stack, seconds in (("verl-1", 30.0), ("verl-2", 20.0), ("verl-2", 4.0)):
         records.write("imported", {"stack": stack, "seconds": seconds, "modules": 1})
-    assert read_run(records).took.endswith("min (imports 30 s, cases 0 s, comparison 1 s)")
+    assert read_run(records).took.endswith("min (imports 30 s, cases 0 s, waiting and comparison 1 s)")
     assert view(tmp_path / "unfinished", case("config"), finished=False).took == ""
 
 
