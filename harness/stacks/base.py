@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from harness.stacks import python as pythons
@@ -51,8 +52,12 @@ def ensure(settings: Settings, choice: str | None, progress: Progress) -> Base:
     return _existing(path / "bin" / "python" if path.is_dir() else path, chosen)
 
 
+@cache
 def _existing(interpreter: Path, chosen: str) -> Base:
-    """Take an interpreter as it is; its key is a digest of its version and of every distribution it holds."""
+    """Take an interpreter as it is; its key is a digest of its version and of every distribution it holds.
+
+    Asked once in a process: each stack that is built wants to know, and an image holds hundreds of distributions.
+    """
     try:
         answer = subprocess.run(
             [str(interpreter), "-c", _LIST], capture_output=True, text=True, timeout=_LIST_SECONDS, check=False
