@@ -21,7 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--write-examples",
         action="store_true",
-        help="write the smallest example of every class of difference to suites/fuzz/examples/, then check them",
+        help="keep the smallest example of every class of difference in suites/fuzz/examples/, then check them; "
+        "says which files are new, changed or gone",
     )
     group.addoption("--minutes", type=float, default=10.0, help="time of the profile deep for all fuzzers together")
 
@@ -43,21 +44,31 @@ def quick(tmp_path: Path) -> Fuzz:
     return Fuzz("ci", 0.0, tmp_path, shrink=False)
 
 
+@pytest.fixture
+def changed_files(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Lines that the end of the run shows, of files that a test has changed."""
+    lines: list[str] = []
+    yield lines
+    request.node.user_properties.append(("changed", lines))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many batches the fuzzers have drawn, and how many of them were thrown away."""
-    ended = [report for reports in terminalreporter.stats.values() for report in reports if is_end_of_a_test(report)]
-    drawn = [(dict(report.user_properties)["drawn"], report.nodeid) for report in ended]
-    if not drawn:
-        return
-    valid, invalid = (sum(each.get(status, 0) for each, _ in drawn) for status in ("valid", "invalid"))
-    terminalreporter.write_line(f"{len(drawn)} fuzzers drew {valid} batches or examples, and {invalid} more in vain")
+    """How many batches the fuzzers have drawn and thrown away, and which files `--write-examples` has changed."""
+    reports = [each for listed in terminalreporter.stats.values() for each in listed if _is_of_an_ended_test(each)]
+    properties = [each for report in reports for each in report.user_properties]
+    drawn = [value for name, value in properties if name == "drawn"]
+    if drawn:
+        valid, invalid = (sum(each.get(status, 0) for each in drawn) for status in ("valid", "invalid"))
+        terminalreporter.write_line(
+            f"{len(drawn)} fuzzers drew {valid} batches or examples, and {invalid} more in vain"
+        )
+    changed = [line for name, lines in properties if name == "changed" for line in lines]
+    if terminalreporter.config.getoption("write_examples"):
+        terminalreporter.write_line("\n".join(changed or ["no example has changed"]))
 
 
-def is_end_of_a_test(report: Any) -> bool:
-    """Whether a fuzzer has been taken down, and says what it drew."""
-    return (
-        isinstance(report, pytest.TestReport) and report.when == "teardown" and "drawn" in dict(report.user_properties)
-    )
+def _is_of_an_ended_test(report: Any) -> bool:
+    return isinstance(report, pytest.TestReport) and report.when == "teardown"
 
 
 @pytest.fixture(scope="session")

@@ -134,7 +134,30 @@ def example_file(through: str, config: Description, folder: Path = EXAMPLES) -> 
 def write(file: Path, example: Mapping[str, Any]) -> None:
     """Keep an example."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(example, indent=1, ensure_ascii=False) + "\n")
+    file.write_text(_as_json(example))
+
+
+def pin(through: str, examples: Sequence[Mapping[str, Any]], folder: Path = EXAMPLES) -> list[str]:
+    """Keep the examples that show what is known; what that changed in the folder, a line for each file.
+
+    A known example that is none of them goes: a class that it showed is gone, or has a smaller one.
+    """
+    wanted = {example_file(through, example["config"], folder): example for example in examples}
+    known = [example_file(through, each["config"], folder) for each in kept(through, folder) if "shows" in each]
+    changes = []
+    for file, example in wanted.items():
+        if not file.exists() or file.read_text() != _as_json(example):
+            write(file, example)
+            changes.append(f"wrote {folder.name}/{file.name}: {'; '.join(example['told'])}")
+    for file in known:
+        if file not in wanted:
+            changes.append(f"removed {folder.name}/{file.name}: {'; '.join(json.loads(file.read_text())['told'])}")
+            file.unlink()
+    return changes
+
+
+def _as_json(example: Mapping[str, Any]) -> str:
+    return json.dumps(example, indent=1, ensure_ascii=False) + "\n"
 
 
 def kept(through: str, folder: Path = EXAMPLES) -> list[dict[str, Any]]:

@@ -140,11 +140,12 @@ TAKES_A_DIFFERENCE_AWAY = {"unknown names are taken"}
 
 @pytest.mark.parametrize("name", READERS)
 def test_drawn_configs_show_no_class_of_difference_but_the_known(
-    fuzz: Fuzz, stacks: Stacks, name: str, pytestconfig: pytest.Config
+    fuzz: Fuzz, stacks: Stacks, name: str, pytestconfig: pytest.Config, changed_files: list[str]
 ) -> None:
     reading, configs = read_by(stacks, name, pytestconfig)
     if pytestconfig.getoption("write_examples", False):
-        _write_examples(fuzz, reading, configs)
+        changed_files += _write_examples(fuzz, reading, configs)
+        reading, configs = read_by(stacks, name, pytestconfig)
     unexplained = None
     try:
         reading.hear([example["config"] for example in kept(name)])
@@ -219,13 +220,19 @@ def draw(fuzz: Fuzz, name: str, configs: Descriptions, check: Callable[[list[Any
     fuzz(batches(configs, READERS[name].size), READERS[name].batches, check)
 
 
-def _write_examples(fuzz: Fuzz, reading: Reading, configs: Descriptions) -> None:
+def _write_examples(fuzz: Fuzz, reading: Reading, configs: Descriptions) -> list[str]:
     found = READERS[reading.through].singles(fields_of(reading.talks))
     found += [example["config"] for example in (*kept(reading.through), *reading.known)]
     draw(fuzz, reading.through, configs, lambda drawn: found.extend(drawn))
-    write(reading.file, reading.smallest(found))
+    changes = []
+    if (smallest := reading.smallest(found)) != reading.known:
+        write(reading.file, smallest)
+        changes.append(f"wrote examples/known/{reading.file.name}")
     for example in kept(reading.through):
-        example_file(reading.through, example["config"]).unlink()
+        file = example_file(reading.through, example["config"])
+        file.unlink()
+        changes.append(f"removed examples/{file.name}: {'; '.join(example['told'])}")
+    return changes
 
 
 # What vLLM returns: block scales, or a pair of them and a factor ------------------------------------------------------

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import reproductions
 from conversation import Stacks
 from descriptions import CONFIG_OBJECTS, CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
-from finding import FINDINGS, Unexplained, example_file, kept, reproduction, section, shown, table, write
+from finding import FINDINGS, Unexplained, example_file, kept, pin, reproduction, section, shown, table, write
 from fuzzing import Fuzz
 from hypothesis import strategies as st
 from jury import Jury
@@ -93,10 +94,10 @@ def test_a_text_belongs_to_no_key_whose_value_cannot_have_become_what_stands_the
 
 @pytest.mark.parametrize("through", JURIES)
 def test_every_class_of_difference_has_its_smallest_example(
-    jury: Callable[..., Jury], through: str, request: pytest.FixtureRequest
+    jury: Callable[..., Jury], through: str, pytestconfig: pytest.Config, changed_files: list[str]
 ) -> None:
-    if request.config.getoption("write_examples", False):
-        _write_examples(jury(through))
+    if pytestconfig.getoption("write_examples", False):
+        changed_files += _write_examples(jury(through))
     pinned = {told: example["config"] for example in kept(through) if "shows" in example for told in example["told"]}
     assert pinned == jury(through).smallest, "after a look at the difference: pytest suites/fuzz --write-examples"
 
@@ -137,19 +138,42 @@ def loaded(dump: str) -> str:
     return json.dumps(json.JSONDecoder().raw_decode(dump)[0])
 
 
-def _write_examples(jury: Jury) -> None:
-    for example in kept(jury.through):
-        example_file(jury.through, example["config"]).unlink()
+def _write_examples(jury: Jury) -> list[str]:
     told: dict[str, list[str]] = {}
     for each, config in jury.smallest.items():
         told.setdefault(json.dumps(config), []).append(each)
     configs = [json.loads(config) for config in told]
     answers = jury.ask(configs)
-    for number, config in enumerate(configs):
-        shows = {name: shown(each[number]) for name, each in answers.items()}
-        example = {"through": jury.through, "config": config, "told": told[json.dumps(config)], "shows": shows}
-        write(example_file(jury.through, config), example)
-    FINDINGS.write_text(FINDINGS.read_text().replace(section(FINDINGS), table()))
+    examples = [
+        {
+            "through": jury.through,
+            "config": config,
+            "told": told[json.dumps(config)],
+            "shows": {name: shown(each[number]) for name, each in answers.items()},
+        }
+        for number, config in enumerate(configs)
+    ]
+    changes = pin(jury.through, examples)
+    if section(FINDINGS) != table():
+        FINDINGS.write_text(FINDINGS.read_text().replace(section(FINDINGS), table()))
+        changes.append(f"wrote the table of classes in golden/{FINDINGS.name}")
+    return changes
+
+
+def test_only_what_changed_is_written(tmp_path: Path) -> None:
+    def of(config: str, told: str) -> dict[str, Any]:
+        return {"through": "saves", "config": [config], "told": [told], "shows": {"verl-0.8.0": told}}
+
+    first, gone, found = of("Config", "a"), of("Plain", "b"), of("SlotsConfig", "c")
+    unexplained = {"through": "saves", "config": ["FrozenConfig"], "told": ["d"]}
+    assert len(pin("saves", [first, gone], tmp_path)) == 2
+    write(example_file("saves", unexplained["config"], tmp_path), unexplained)
+    before = example_file("saves", ["Config"], tmp_path).stat()
+    changes = pin("saves", [first, found], tmp_path)
+    assert [(each.split()[0], each.rpartition(": ")[2]) for each in changes] == [("wrote", "c"), ("removed", "b")]
+    assert sorted(each["told"] for each in kept("saves", tmp_path)) == [["a"], ["c"], ["d"]]
+    assert example_file("saves", ["Config"], tmp_path).stat() == before
+    assert pin("saves", [first, found], tmp_path) == []
 
 
 # Ctrl-C, and who reads a dump ----------------------------------------------------------------------------------------
