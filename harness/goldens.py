@@ -340,7 +340,10 @@ def _parse(path: Path) -> Golden:
         digest = document.pop("digest")
         if digest != digest_of(document):
             raise GoldenError(f"{path} was edited by hand: its digest does not fit; {advice}")
-        return shaped(Golden, document)
+        golden: Golden = shaped(Golden, document)
+        shaped(dict[str, str], golden.provenance["versions"])
+        shaped(str, golden.provenance["stack"])
+        return golden
     except GoldenError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

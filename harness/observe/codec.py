@@ -172,6 +172,8 @@ class _Encoder:
         name = path or "value"
         if dtype not in _TENSOR_DTYPES:
             raise EncodingError(f"{name} has dtype {dtype}, which safetensors cannot hold")
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            raise EncodingError(f"a tensor is called {name!a}, which is no UTF-8: safetensors cannot hold it")
         if name in self.tensors:
             raise EncodingError(f"two tensors are called {name}: two keys read alike")
         self.tensors[name] = dense

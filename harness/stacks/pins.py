@@ -96,7 +96,7 @@ def parse_override(text: str, *, relative_to: Path | None = None) -> Pin:
     folder = relative_to if relative_to is not None else Path.cwd()
     kind, colon, rest = value.partition(":")
     if kind == "path" and colon and rest:
-        return PathPin(_distribution(name, text), _absolute(rest, folder))
+        return _path(name, rest, text, folder)
     if kind == "git" and colon and rest:
         source, at, revision = rest.rpartition("@")
         if not at:
@@ -117,7 +117,7 @@ def parse_pin(distribution: str, value: Any, *, relative_to: Path, where: str) -
         if set(value) == {"git", "rev"}:
             return _git(distribution, value["git"], value["rev"], shown, relative_to)
         if set(value) == {"path"}:
-            return PathPin(_distribution(distribution, shown), _absolute(value["path"], relative_to))
+            return _path(distribution, value["path"], shown, relative_to)
     raise StackUsageError(
         f'{shown} is not a pin. Write "==VERSION", {{ git = SOURCE, rev = REV }} or {{ path = DIR }}.'
     )
@@ -143,6 +143,13 @@ def _release(name: str, version: str, shown: str) -> ReleasePin:
         return ReleasePin(_distribution(name, shown), str(Version(version)))
     except InvalidVersion:
         raise StackUsageError(f"{shown!r}: {version!r} is not one exact version. Write {name}==0.8.0.") from None
+
+
+def _path(name: str, path: str, shown: str, folder: Path) -> PathPin:
+    found = _absolute(path, folder)
+    if str(found) != str(found).strip():
+        raise StackUsageError(f"{shown!r}: the name of a folder ends with a space, which no pin can say. Rename it.")
+    return PathPin(_distribution(name, shown), found)
 
 
 def _git(name: str, source: str, revision: str, shown: str, folder: Path) -> GitPin:

@@ -68,4 +68,6 @@ class Fuzz:
         return self.drawn["invalid"] / max(1, self.drawn["invalid"] + self.drawn["valid"])
 
     def _count(self, statistics: Mapping[str, Any]) -> None:
-        self.drawn.update(case["status"] for case in statistics["generate-phase"]["test-cases"])
+        # Nothing is drawn once an example fails that an earlier run kept.
+        drawn = statistics.get("generate-phase", {"test-cases": []})
+        self.drawn.update(case["status"] for case in drawn["test-cases"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from descriptions import JSON_VALUES, PLAIN_VALUES, files_like, near, toml_like
 from fuzzing import Fuzz
 from hypothesis import strategies as st
@@ -126,16 +128,25 @@ def test_an_observation_on_disk_is_read_or_refused(fuzz: Fuzz, tmp_path: Path) -
 # Goldens, ledger, stacks, records, messages ---------------------------------------------------------------------------
 
 
+def with_digest(document: Any) -> bytes:
+    """As if the writer itself had written it; it writes no infinities."""
+    with contextlib.suppress(AttributeError, ValueError):
+        inner = {name: value for name, value in document.items() if name not in ("format", "digest")}
+        document = {"format": document.get("format"), "digest": digest_of(inner), **inner}
+    return json.dumps(document).encode()
+
+
+def test_a_golden_without_the_versions_of_its_stack_is_refused(tmp_path: Path) -> None:
+    store = GoldenStore(tmp_path)
+    kept = json.loads(GOLDEN.read_text())
+    store.path("any").write_bytes(with_digest({**kept, "provenance": {"stack": "verl-0.8.0"}}))
+    with pytest.raises(GoldenError, match="versions"):
+        store.read("any")
+
+
 def test_a_golden_is_read_or_refused(fuzz: Fuzz, tmp_path: Path) -> None:
     store = GoldenStore(tmp_path)
     kept = json.loads(GOLDEN.read_text())
-
-    def with_digest(document: Any) -> bytes:
-        """As if the writer itself had written it."""
-        if isinstance(document, dict):
-            inner = {name: value for name, value in document.items() if name not in ("format", "digest")}
-            document = {"format": document.get("format"), "digest": digest_of(inner), **inner}
-        return json.dumps(document).encode()
 
     def check(content: bytes) -> None:
         store.path("any").write_bytes(content)

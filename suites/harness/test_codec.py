@@ -151,6 +151,7 @@ def test_arrays_become_named_tensors() -> None:
         ({"a": [iter(())]}, "a/0"),
         (np.array(["text"]), "dtype"),
         ({1: np.zeros(1), "1": np.ones(1)}, "read alike"),
+        ({"\ud800": np.zeros(1)}, "no UTF-8"),
     ],
 )
 def test_what_cannot_be_held_is_refused_with_its_place(value: Any, told: str) -> None:

@@ -76,6 +76,7 @@ def test_a_malformed_override_is_a_usage_error(text: str) -> None:
         '{ git = "/src" }',
         '{ git = "/src", rev = "" }',
         '{ path = "/src", rev = "x" }',
+        '{ path = "/src/ends with a tab\\t" }',
     ],
 )
 def test_a_malformed_pin_in_the_settings_names_its_table(
