@@ -93,10 +93,11 @@ def matrix(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def bench(session: nox.Session) -> None:
-    """Measure bisections, fuzzing and comparisons of tensors; `-- --gigabytes 4` for two large observations."""
+    """Measure searches, fuzzing, steps on GPUs and comparisons; `-- --gigabytes 4` for two large observations."""
     _prepare(session)
     session.run("python", "suites/bench/search.py")
     session.run("python", "suites/bench/serialiser.py")
+    session.run("python", "suites/bench/gpu.py")
     session.run("python", "suites/bench/comparison.py", *session.posargs)
 
 

@@ -25,6 +25,7 @@ from harness.observe.host import host_class
 from harness.observe.observation import load
 from harness.observe.shapes import ShapeError, shaped
 from harness.observer import Observer
+from harness.schedule import LaneChoice
 from harness.stacks import BuiltStack
 from harness.stacks.cache import build_once
 
@@ -76,6 +77,11 @@ class Answers:
         self._writer = writer
         self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
+    @property
+    def lane(self) -> LaneChoice:
+        """The lane of every answer."""
+        return self._observer.lane
+
     def side(
         self,
         stack: BuiltStack,
@@ -119,11 +125,10 @@ class Answers:
         return self._observer.side(name, stack, self.case, reads=reads, restored=restored, watched=watched)
 
     def _about(self, stack: BuiltStack) -> list[Any]:
-        lane = self._observer.lane
         writer = None
         if self._writer is not None and self.case.writer("new") and self.case.written_by != OWN:
             writer = self._writer(self.case.written_by).key
-        return [self._code, self.case.id, stack.key, stack.base_key, writer, asdict(lane), host_class()]
+        return [self._code, self.case.id, stack.key, stack.base_key, writer, asdict(self.lane), host_class()]
 
     @cached_property
     def _code(self) -> str:

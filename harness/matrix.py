@@ -18,7 +18,7 @@ from harness.cases import Case
 from harness.compare import Difference, Judged, Ledger, Side, Verdict, judge, judge_stack
 from harness.compare.circumstances import PROVENANCE
 from harness.runner import expected_side
-from harness.stacks import BuiltStack, Pin, Settings, Stack, StackError, StackUsageError, build, parse_override
+from harness.stacks import BuiltStack, Pin, Settings, Stack, StackError, StackUsageError, parse_override
 
 _DECIDES = "megatron-bridge"
 """What the pins that no axis names follow: Megatron-Core and transformers have to fit Megatron-Bridge."""
@@ -131,13 +131,12 @@ def observe(
     combination: Combination,
     cases: Sequence[Case],
     answers: Mapping[str, Answers],
-    settings: Settings,
-    base: str | None,
+    build: Callable[[Stack], BuiltStack],
     told: Callable[[str], None],
 ) -> Observed:
     """What every case gives on a combination; its worker is ended afterwards."""
     try:
-        built = build(combination.stack, settings, base=base, progress=told)
+        built = build(combination.stack)
     except StackError as error:
         told(f"{combination.letter} {combination.label}: cannot be built: {error}")
         return Observed(combination, None, f"{error}")

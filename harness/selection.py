@@ -13,16 +13,15 @@ from harness.goldens import GoldenStore
 from harness.runner import ROLES, Sides
 from harness.schedule import LaneChoice
 from harness.stacks import (
+    Builder,
     BuiltStack,
     Move,
     Settings,
     Stack,
     StackUsageError,
-    build,
     changed_stack,
     load_settings,
     parse_clone,
-    use_bundle,
 )
 
 Progress = Callable[[str], None]
@@ -198,6 +197,4 @@ class Selection:
 
     def _build_named(self, name: str, pins: Sequence[str], settings: Settings, progress: Progress) -> BuiltStack:
         stack = settings.stack(name, pins)
-        if self.bundle is not None:
-            return use_bundle(Path(self.bundle), stack, settings, base=self.base, progress=progress)
-        return build(stack, settings, base=self.base, progress=progress)
+        return Builder(settings, self.base, Path(self.bundle) if self.bundle else None, progress)(stack)

@@ -12,7 +12,8 @@ uv venv -q --python "$python" "$build/env"
 uv pip install -q --python "$build/env" pip setuptools wheel pybind11 ninja cmake
 # The headers of cuDNN, NCCL and cuBLAS are inside the packages that torch depends on.
 echo "$site" > "$(echo "$build"/env/lib/python3.*/site-packages)/base.pth"
-export CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")}
+# nvcc on PATH may be a script that calls the real one, which knows where its headers are.
+export CUDA_HOME=${CUDA_HOME:-$(realpath "$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')")}
 export CPATH=$site/nvidia/cu$cuda/include:$site/nvidia/cudnn/include:$site/nvidia/nccl/include
 export NVTE_FRAMEWORK=pytorch NVTE_CUDA_ARCHS=${ARCH:-90} MAX_JOBS=${MAX_JOBS:-$(nproc)} PATH=$build/env/bin:$CUDA_HOME/bin:$PATH
 pip=$build/env/bin/pip

@@ -11,7 +11,7 @@ from harness.answers import Answers
 from harness.bisect.candidates import Candidate
 from harness.compare import Side
 from harness.observe.codec import Encoded
-from harness.stacks import BuiltStack, Pin, Settings, StackError, build
+from harness.stacks import BuiltStack, Pin, Settings, Stack, StackError
 
 _IDLE = 2
 """Workers that are kept though nobody waits for them: both ends are asked several times."""
@@ -24,15 +24,15 @@ class Attempts:
     Attributes:
         stack: name of the stack that holds every other pin.
         pins: overrides of that stack, as typed or parsed.
-        base: see `harness.stacks.build`.
+        build: makes a stack that can run, or raises StackError.
         told: called with a line of progress.
     """
 
     answers: Answers
     settings: Settings
+    build: Callable[[Stack], BuiltStack]
     stack: str
     pins: tuple[str | Pin, ...] = ()
-    base: str | None = None
     told: Callable[[str], None] = field(default=lambda _line: None)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Attempts:
         """What the case gives with some pins in the place of the stack's own; arguments as `Answers.side`."""
         stack = self.settings.stack(self.stack, (*self.pins, *pins))
         try:
-            built = build(stack, self.settings, base=self.base, progress=self.told)
+            built = self.build(stack)
         except StackError as error:
             return Side("attempt", stack.name, {}, unavailable=f"cannot be built: {error}")
         with self._lock:

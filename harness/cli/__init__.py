@@ -25,12 +25,9 @@ from harness.cli.options import (
     ChangedPins,
     Clones,
     GoldenOnly,
-    Gpus,
     HowItRuns,
-    Lane,
-    Nondeterministic,
     Parameters,
-    StackPins,
+    WhereItRuns,
     WhichSides,
     console,
     errors,
@@ -44,7 +41,7 @@ from harness.layouts import UnknownLayoutError
 from harness.probes import Probe, ProbeError, find_probe, registered_probes
 from harness.report import Records, RecordsError
 from harness.runner import Outcome, Runner, new_run_folder
-from harness.schedule import LaneChoice, LaneError, choose_lane
+from harness.schedule import LaneChoice, LaneError
 from harness.selection import Selection
 from harness.stacks import StackError, load_settings
 from harness.workers.pool import WorkerLost
@@ -93,10 +90,7 @@ def compare(
     old_layout: Annotated[str | None, typer.Option(help="Layout of the old side, where it is another.")] = None,
     new_layout: Annotated[str | None, typer.Option(help="Layout of the new side, where it is another.")] = None,
     sides: WhichSides,
-    bundle: Bundle = None,
-    lane: Lane = "cpu",
-    gpus: Gpus = None,
-    nondeterministic: Nondeterministic = False,
+    where: WhereItRuns,
     golden_only: GoldenOnly = False,
     changed_pins: ChangedPins = None,
 ) -> None:
@@ -109,14 +103,14 @@ def compare(
     case = make_case(
         probe,
         typed_parameters(parameters or []),
-        lane,
+        where.lane,
         new_layout or how.layout,
         old_layout or how.layout,
         written_by=how.written_by,
         written_layout=how.written_layout,
     )
-    chosen = choose_lane(lane, gpus, deterministic=not nondeterministic)
-    selection = sides.selection(bundle=bundle, golden_only=golden_only, changed_pins=changed_pins, lane=chosen)
+    chosen = where.choice
+    selection = sides.selection(golden_only=golden_only, changed_pins=changed_pins, lane=chosen)
     runner = _runner(selection, how.seconds, chosen)
     try:
         runner.start({**asdict(selection), "only_new": changed_pins is not None}, ["compare"])

@@ -114,6 +114,7 @@ class Handover:
         words += ["--path", self._wanted]
         words += [word for name in self._leads.fields for word in ("--field", name)]
         words += [word for name in self._leads.files for word in ("--file", name)]
+        words += shlex.split(self.origin.answers.lane.options)
         words += ["--alone"] if axis.name == _BRIDGE and not axis.together else []
         return shlex.join(words)
 

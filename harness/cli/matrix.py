@@ -25,7 +25,7 @@ from harness.report.grid import Results, print_matrix, print_reasons
 from harness.report.records import Records
 from harness.runner import new_run_folder
 from harness.selection import settings_with
-from harness.stacks import StackError, StackUsageError
+from harness.stacks import Builder, StackError, StackUsageError
 from harness.workers.protocol import Limits
 
 CASES = (
@@ -86,10 +86,11 @@ def matrix(
     observer = Observer(records.folder, os.getpid(), records.write, limits=Limits(seconds=seconds))
     answers = {case.id: Answers(settings.cache / "answers", case, observer) for case in cases}
     threads = ThreadPoolExecutor(workers or fitting_workers(), thread_name_prefix="matrix")
+    build = Builder(settings, base, None, progress)
     progress(f"{len(chosen)} combinations, {len(cases)} cases each")
     try:
         with stopping(observer):
-            jobs = [threads.submit(observe, one, cases, answers, settings, base, progress) for one in chosen]
+            jobs = [threads.submit(observe, one, cases, answers, build, progress) for one in chosen]
             observed = [job.result() for job in jobs]
     finally:
         threads.shutdown(cancel_futures=True)

@@ -17,8 +17,9 @@ from harness.cases import OWN
 from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
 from harness.report.records import FILE, Records, RecordsError, without_controls
+from harness.schedule import LaneChoice, choose_lane
 from harness.selection import Selection
-from harness.stacks import StackUsageError, load_settings
+from harness.stacks import Builder, Settings, StackUsageError, load_settings
 from harness.workers.protocol import Limits
 
 USAGE, ENVIRONMENT = 2, 3
@@ -107,6 +108,24 @@ class HowItRuns:
 
 
 @dataclass(frozen=True)
+class WhereItRuns:
+    """The lane of a case: options of every command that runs one."""
+
+    lane: Lane = "cpu"
+    gpus: Gpus = None
+    nondeterministic: Nondeterministic = False
+
+    @property
+    def choice(self) -> LaneChoice:
+        """The lane, on this host.
+
+        Raises:
+            LaneError: see `choose_lane`.
+        """
+        return choose_lane(self.lane, self.gpus, deterministic=not self.nondeterministic)
+
+
+@dataclass(frozen=True)
 class WhichSides:
     """Which two stacks are compared: options of every command that compares two."""
 
@@ -117,11 +136,16 @@ class WhichSides:
     new_pin: NewPins = None
     base: Base = None
     clone: Clones = None
+    bundle: Bundle = None
 
     def selection(self, **more: Any) -> Selection:
         """The sides these options choose; `more` are further fields of a `Selection`."""
         pins = self.pin or (), self.old_pin or (), self.new_pin or ()
-        return Selection(self.old, self.new, *pins, self.base, self.clone or (), **more)
+        return Selection(self.old, self.new, *pins, self.base, self.clone or (), self.bundle, **more)
+
+    def builder(self, settings: Settings) -> Builder:
+        """What builds the stacks these options choose."""
+        return Builder(settings, self.base, Path(self.bundle) if self.bundle else None, progress)
 
 
 def with_groups[R](command: Callable[..., R]) -> Callable[..., R]:

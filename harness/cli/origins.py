@@ -22,6 +22,7 @@ from harness.cli.options import (
     Parameters,
     StackPins,
     Wanted,
+    WhereItRuns,
     WhichSides,
     Workers,
     console,
@@ -37,7 +38,7 @@ from harness.report.bisected import bisected_markdown
 from harness.report.explained import explained_lines, tried_lines
 from harness.runner import Runner, new_run_folder
 from harness.selection import settings_with
-from harness.stacks import Settings, Stack, StackError, StackUsageError
+from harness.stacks import Builder, Settings, Stack, StackError, StackUsageError
 from harness.stacks import base as bases
 from harness.stacks.uv import nearest_releases
 from harness.workers.protocol import Limits
@@ -56,6 +57,7 @@ def explain(
     parameters: Parameters = None,
     *,
     how: HowItRuns,
+    where: WhereItRuns,
     path: Wanted = None,
     sides: WhichSides,
     bisects: Annotated[
@@ -75,14 +77,15 @@ def explain(
     · parity explain training_step dtype=bfloat16 --layout dp2
     """
     settings = settings_with(sides.clone)
-    found = named_case(case, parameters, how)
+    found = named_case(case, parameters, how, lane=where.lane)
+    lane = where.choice
     names = sides.old or settings.old, sides.new or settings.new
     held = Held(names[0], (*(sides.pin or ()), *(sides.old_pin or ())))
     old = settings.stack(held.stack, held.pins).pins
     new = settings.stack(names[1], (*(sides.pin or ()), *(sides.new_pin or ()))).pins
-    with origin_of(found, settings, sides.base, held, how.seconds) as origin:
+    with origin_of(found, sides.builder(settings), held, lane, how.seconds) as origin:
         explanation = explained(found.id, origin.attempts(held), old, new, path, progress)
-        again = " ".join(filter(None, ["parity compare", found.arguments, sides.selection().options]))
+        again = " ".join(filter(None, ["parity compare", found.arguments, sides.selection().options, lane.options]))
         lines = explained_lines(found.id, explanation, f"{names[0]} → {names[1]}", again)
         lines += Handover(origin, held, explanation, old, new, bisects, workers).lines()
         origin.records.write("explained", {"case": found.id, "lines": lines, "tried": tried_lines(explanation)})
@@ -100,6 +103,7 @@ def bisect(
     good: Annotated[str, typer.Option(help="Release, tag or revision without the difference.")],
     bad: Annotated[str, typer.Option(help="Release, tag or revision with it.")],
     how: HowItRuns,
+    where: WhereItRuns,
     path: Wanted = None,
     field: Annotated[
         list[str] | None,
@@ -140,7 +144,8 @@ def bisect(
     if good == bad:
         raise StackUsageError(f"--good and --bad are both {good}: there is nothing between them to search")
     settings = settings_with(clone)
-    found = named_case(case, parameters, how)
+    found = named_case(case, parameters, how, lane=where.lane)
+    lane = where.choice
     hunt = Hunt(path, Leads(tuple(field or ()), tuple(file or ())), workers, confidence)
     held = Held(stack or settings.new, tuple(pin or ()))
     _verify_axis(axis, settings.stack(held.stack, held.pins))
@@ -155,7 +160,7 @@ def bisect(
     progress(route.told(hunt.at_a_time))
     if only_say:
         return
-    with origin_of(found, settings, base, held, how.seconds) as origin:
+    with origin_of(found, Builder(settings, base, None, progress), held, lane, how.seconds) as origin:
         walk = origin.walk(route, held, hunt)
         text = bisected_markdown(found.id, walk, origin.files(walk), origin.again(walk, held), origin.about(held))
         origin.records.write("bisected", {"case": found.id, "markdown": text})
@@ -170,6 +175,7 @@ def check(
     parameters: Parameters = None,
     *,
     how: HowItRuns,
+    where: WhereItRuns,
     path: Annotated[str | None, typer.Option("--path", help="Glob: look at these differences alone.")] = None,
     sides: WhichSides,
     changed_pins: ChangedPins = None,
@@ -179,17 +185,18 @@ def check(
 
     Example, in a clone: git bisect run parity check ddp_config --project ../parity --new-pin megatron-bridge=path:.
     """
-    found = named_case(case, parameters, how, project)
+    found = named_case(case, parameters, how, project, where.lane)
+    lane = where.choice
     settings = settings_with(sides.clone, project)
     try:
-        built = sides.selection(changed_pins=changed_pins, root=project).build(progress)
+        built = sides.selection(changed_pins=changed_pins, lane=lane, root=project).build(progress)
     except StackUsageError:
         raise
     except StackError as error:  # what cannot be built cannot be tested
         progress(str(error))
         raise typer.Exit(SKIP) from None
     ledger = load_ledger(settings.root / "golden" / "declared") if path is None else Ledger()
-    runner = Runner(new_run_folder(settings.root), built, ledger, os.getpid(), Limits(seconds=how.seconds))
+    runner = Runner(new_run_folder(settings.root), built, ledger, os.getpid(), Limits(seconds=how.seconds), lane=lane)
     try:
         outcome = runner.run(found)
     finally:

@@ -26,8 +26,9 @@ from harness.observer import Observer
 from harness.probes import ProbeError
 from harness.report.records import FILE, Records, RecordsError, latest_cases
 from harness.runner import new_run_folder
+from harness.schedule import LaneChoice
 from harness.selection import settings_with
-from harness.stacks import BuiltStack, Pin, Settings, build
+from harness.stacks import Builder, BuiltStack, Pin, Settings
 from harness.workers.protocol import Limits
 
 _WORKER_MEMORY = 3 << 30
@@ -69,13 +70,13 @@ class Origin:
 
     case: Case
     settings: Settings
-    base: str | None
+    build: Builder
     answers: Answers
     records: Records
 
     def attempts(self, held: Held) -> Attempts:
         """The case, on pins put into a stack."""
-        return Attempts(self.answers, self.settings, held.stack, held.pins, self.base, progress)
+        return Attempts(self.answers, self.settings, self.build, held.stack, held.pins, progress)
 
     def walk(self, route: Route, held: Held, hunt: Hunt) -> Walk:
         """Search a route for the culprit.
@@ -120,7 +121,7 @@ class Origin:
         result = walk.result
         good, bad = result.candidates[result.found.first - 1], result.culprits[-1]
         words = ["parity", "compare", *shlex.split(self.case.arguments), "--old", held.stack, "--new", held.stack]
-        words += held.words
+        words += held.words + shlex.split(self.answers.lane.options)
         for option, candidate in (("--old-pin", good), ("--new-pin", bad)):
             words += [word for pin in candidate.pins for word in (option, pin.requested)]
         return shlex.join(words)
@@ -138,18 +139,19 @@ def fitting_workers() -> int:
 
 
 @contextmanager
-def origin_of(case: Case, settings: Settings, base: str | None, held: Held, seconds: float) -> Iterator[Origin]:
+def origin_of(case: Case, build: Builder, held: Held, lane: LaneChoice, seconds: float) -> Iterator[Origin]:
     """A case to observe; its workers end with the context."""
+    settings = build.settings
     folder = new_run_folder(settings.root)
     records = Records(folder)
-    observer = Observer(folder, os.getpid(), records.write, limits=Limits(seconds=seconds))
+    observer = Observer(folder, os.getpid(), records.write, lane, Limits(seconds=seconds))
 
     def writer(who: str) -> BuiltStack:
         chosen = settings.stack(held.stack, held.pins) if who in ("old", "new") else settings.stack(who)
-        return build(chosen, settings, base=base, progress=progress)
+        return build(chosen)
 
     with stopping(observer):
-        yield Origin(case, settings, base, Answers(settings.cache / "answers", case, observer, writer), records)
+        yield Origin(case, settings, build, Answers(settings.cache / "answers", case, observer, writer), records)
 
 
 @contextmanager
@@ -165,7 +167,11 @@ def stopping(observer: Observer) -> Iterator[None]:
 
 
 def named_case(
-    name: str, parameters: list[str] | None, how: HowItRuns | None = None, project: Path | None = None
+    name: str,
+    parameters: list[str] | None,
+    how: HowItRuns | None = None,
+    project: Path | None = None,
+    lane: str = "cpu",
 ) -> Case:
     """A case by its probe, or by its id as an earlier run recorded it.
 
@@ -175,14 +181,14 @@ def named_case(
     how = how or HowItRuns()
     if "[" not in name:
         typed: dict[str, Any] = typed_parameters(parameters or [])
-        return make_case(name, typed, layout=how.layout, written_by=how.written_by, written_layout=how.written_layout)
+        return make_case(name, typed, lane, how.layout, written_by=how.written_by, written_layout=how.written_layout)
     if parameters:
         raise ProbeError(f"{name} is a case id, which has its parameters in it; leave out {parameters[0]!r}")
     wanted = name.partition("@")[0]
     for record in _recorded(settings_with(None, project)):
         if record["case"].partition("@")[0] == wanted:
             layouts = record["layout"], record.get("old_layout") or record["layout"]
-            return make_case(record["probe"], record["parameters"], "cpu", *layouts, **record.get("written", {}))
+            return make_case(record["probe"], record["parameters"], lane, *layouts, **record.get("written", {}))
     raise ProbeError(f"no run here has a case {name!r}; type its probe and parameters: PROBE KEY=VALUE … --layout …")
 
 

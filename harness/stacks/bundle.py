@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from harness.stacks import base as bases
-from harness.stacks import fatbin, unpack, uv
+from harness.stacks import distinfo, fatbin, unpack, uv
 from harness.stacks.build import BuiltStack
 from harness.stacks.cache import Progress, build_once
 from harness.stacks.errors import StackError, StackUsageError
@@ -147,41 +147,74 @@ def write(plan: BundlePlan, folder: Path, settings: Settings, progress: Progress
 def use(bundle: Path, stack: Stack, settings: Settings, *, base: str | None = None, progress: Progress) -> BuiltStack:
     """A stack of a bundle, unpacked into the cache where need be, on top of an interpreter of this host.
 
+    One that mixes pins of the bundle's stacks is put together from the distributions of their overlays.
+
     Raises:
-        StackError: the bundle is damaged, is for another Python, or does not hold the stack with these pins.
+        StackError: the bundle is damaged, is for another Python, or does not hold one of the pins.
     """
     try:
         manifest = unpack.read_manifest(bundle)
         key = hashlib.sha256((bundle / unpack.MANIFEST).read_bytes()).hexdigest()[:20]
         unpacked = settings.cache / "bundles" / key
-        entry = _entry(bundle, manifest, stack, settings.root)
+        sources = _sources(bundle, manifest, stack, settings.root)
         environment = bases.ensure(settings, base or "current", progress)
         if build_once(unpacked, lambda target: unpack.unpack(bundle, target), progress):
             progress(f"bundle: unpacked and verified {bundle}")
     except unpack.BundleError as error:
         raise StackError(f"--bundle {error}") from None
-    pins = tuple(BuiltPin(**pin) for pin in entry["pins"])
+    overlay = _overlay(unpacked, sources, stack, progress)
     return BuiltStack(
         name=stack.name,
         python=environment.python,
-        overlay=unpacked / "overlays" / entry["key"],
-        key=entry["key"],
-        pins=pins,
+        overlay=overlay,
+        key=overlay.name,
+        pins=tuple(_built(name, sources[name]) for name in sorted(sources)),
         base_key=f"{environment.key}-{key}",
         site=unpacked / "site",
     )
 
 
-def _entry(bundle: Path, manifest: Mapping[str, Any], stack: Stack, root: Path) -> Mapping[str, Any]:
-    entry: Mapping[str, Any] | None = manifest["stacks"].get(stack.name)
-    if entry is None:
-        raise StackUsageError(f"--bundle {bundle} holds {', '.join(manifest['stacks'])}, and no {stack.name}.")
-    held, asked = entry["asked"], _asked(stack, root)
-    for name in sorted(held.keys() | asked.keys()):
-        if held.get(name) != asked.get(name):
-            told = f"{stack.name} was bundled with {held.get(name)}, and {asked.get(name)} is asked for"
-            raise StackUsageError(f"--bundle {bundle}: {told}.")
-    return entry
+_Entry = Mapping[str, Any]
+"""What a manifest says of one stack."""
+
+
+def _sources(bundle: Path, manifest: Mapping[str, Any], stack: Stack, root: Path) -> dict[str, _Entry]:
+    """Where each distribution of a stack is taken from: one stack of the bundle, or the first that has the pin."""
+    entries: list[_Entry] = list(manifest["stacks"].values())
+    asked = _asked(stack, root)
+    whole = next((entry for entry in entries if entry["asked"] == asked), None)
+    if whole is not None:
+        return dict.fromkeys(asked, whole)
+    sources = {
+        name: next((entry for entry in entries if entry["asked"].get(name) == pin), None) for name, pin in asked.items()
+    }
+    for name, entry in sources.items():
+        if entry is None:
+            held = sorted({entry["asked"][name] for entry in entries if name in entry["asked"]})
+            told = f"holds {', '.join(held) or f'no {name}'}, and {stack.name} needs {asked[name]}"
+            raise StackUsageError(f"--bundle {bundle} {told}; `parity bundle` makes another.")
+    return {name: entry for name, entry in sources.items() if entry is not None}
+
+
+def _built(name: str, entry: _Entry) -> BuiltPin:
+    return next(pin for pin in (BuiltPin(**pin) for pin in entry["pins"]) if pin.distribution == name)
+
+
+def _overlay(unpacked: Path, sources: Mapping[str, _Entry], stack: Stack, progress: Progress) -> Path:
+    """The unpacked overlay of the stack, or one put together from several."""
+    keys = {name: str(entry["key"]) for name, entry in sources.items()}
+    if len(set(keys.values())) == 1:
+        return unpacked / "overlays" / next(iter(keys.values()))
+    mixed = hashlib.sha256(json.dumps([unpacked.name, keys], sort_keys=True).encode()).hexdigest()[:20]
+
+    def fill(target: Path) -> None:
+        progress(f"{stack.name}: putting its overlay together from the bundle's")
+        for name, key in keys.items():
+            distinfo.copy(name, unpacked / "overlays" / key, target)
+
+    final = unpacked.parent / f"{unpacked.name}-mixed" / mixed
+    build_once(final, fill, progress)
+    return final
 
 
 def _asked(stack: Stack, root: Path) -> dict[str, str]:

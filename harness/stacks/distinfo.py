@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import importlib.metadata
 import io
 import json
+import shutil
 from pathlib import Path
 
+from harness.stacks.errors import StackError
 from harness.stacks.pins import BuiltPin
 from harness.stacks.trees import source_files
 
@@ -41,6 +44,24 @@ def drop_from_record(info: Path, dropped: frozenset[str]) -> None:
         # The file may be a hard link into uv's cache: replace it, never write into it.
         record.unlink()
         record.write_text(_csv(kept), encoding="utf-8")
+
+
+def copy(distribution: str, site: Path, target: Path) -> None:
+    """Copy what a distribution's RECORD lists from one folder of distributions into another.
+
+    Raises:
+        StackError: the folder does not hold it, it lists a path outside, or the other folder has a file of it already.
+    """
+    found = next(iter(importlib.metadata.distributions(name=distribution, path=[str(site)])), None)
+    if found is None:
+        raise StackError(f"{site} holds no distribution {distribution}")
+    for file in found.files or ():
+        if file.is_absolute() or ".." in file.parts:
+            raise StackError(f"{distribution} lists {file}, which leads out of the folder")
+        if (target / file).exists():
+            raise StackError(f"{distribution} and another distribution both hold {file}")
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(site / file, target / file)
 
 
 def _top(path: str) -> str:

@@ -18,8 +18,8 @@ import pytest
 from toy_project import Project
 
 from harness.stacks import bundle as bundles
-from harness.stacks import fatbin, unpack
-from harness.stacks.errors import StackUsageError
+from harness.stacks import distinfo, fatbin, unpack
+from harness.stacks.errors import StackError, StackUsageError
 
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 
@@ -163,9 +163,69 @@ def test_the_command_writes_a_bundle_that_the_command_uses(project: Project) -> 
     assert "unpacked and verified" in used.stderr
     other = project.parity("compare", "probes.py::config", "--bundle", "packed", "--new-pin", "toy==9")
     assert other.returncode == 2
-    assert "is asked for" in other.stderr
+    assert "holds toy=path:trees/1, toy=path:trees/2, and toy-2 needs toy==9; `parity bundle` makes" in other.stderr
     again = project.parity("bundle", "toy-1", "-o", "packed", "--have", str(everything))
     assert (again.returncode, "is not empty" in again.stderr) == (2, True)
+
+
+TWO_PINS = """
+[tool.parity]
+old = "toy-1"
+new = "toy-2"
+base = "current"
+
+[tool.parity.stacks.toy-1.pins]
+part = { path = "parts/1" }
+toy = { path = "trees/1" }
+
+[tool.parity.stacks.toy-2.pins]
+part = { path = "parts/2" }
+toy = { path = "trees/2" }
+"""
+
+
+def test_explain_puts_pins_of_a_bundle_together(project: Project) -> None:
+    project.write("pyproject.toml", TWO_PINS)
+    for side in (1, 2):
+        project.write(f"parts/{side}/part/__init__.py", f"VALUE = {side}\n")
+    project.edit(2, "size: int = 1", "size: int = 5")
+    project.edit(2, "Config(size)", "Config(5)")
+    everything = project.write("have.txt", "\n".join(sorted(bundles.pinned_base().keys() | bundles._own_closure())))
+    made = project.parity("bundle", "toy-1", "toy-2", "-o", "packed", "--have", str(everything))
+    assert made.returncode == 0, made.stderr
+    # What the bundle was made of is not needed.
+    for folder in ("parts", "trees"):
+        (project.folder / folder).rename(project.folder / f"no-{folder}")
+    done = project.parity("explain", "probes.py::config", "--bundle", "packed", "--no-bisect")
+    assert done.returncode == 0, done.stderr
+    assert "comes with toy=path:" in done.stdout
+    assert "; part plays no part (put back" in done.stdout
+    assert "putting its overlay together" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["../outside.py", "/outside.py"])
+def test_a_distribution_that_lists_a_path_outside_is_refused(tmp_path: Path, path: str) -> None:
+    info = tmp_path / "site" / "toy-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    (info / "RECORD").write_text(f"{path},,\n")
+    (tmp_path / "outside.py").touch()
+    with pytest.raises(StackError, match="leads out of the folder"):
+        distinfo.copy("toy", tmp_path / "site", tmp_path / "target")
+
+
+def test_two_distributions_with_one_file_are_not_mixed(tmp_path: Path) -> None:
+    info = tmp_path / "site" / "toy-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    (info / "RECORD").write_text("toy.py,,\n")
+    (tmp_path / "site" / "toy.py").touch()
+    distinfo.copy("toy", tmp_path / "site", tmp_path / "target")
+    assert (tmp_path / "target" / "toy.py").is_file()
+    with pytest.raises(StackError, match=r"both hold toy\.py"):
+        distinfo.copy("toy", tmp_path / "site", tmp_path / "target")
+    with pytest.raises(StackError, match="holds no distribution part"):
+        distinfo.copy("part", tmp_path / "site", tmp_path / "target")
 
 
 def library(*entries: tuple[int, int, bytes]) -> bytes:
