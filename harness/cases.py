@@ -86,6 +86,12 @@ class Case:
         return self.old_layout if side == "old" and self.old_layout is not None else self.layout
 
     @property
+    def layouts(self) -> frozenset[str]:
+        """Every layout that the case runs in: of both sides, and of who writes what they read."""
+        writers = [found[1].layout for side in ("old", "new") if (found := self.writer(side))]
+        return frozenset([self.layout_of("old"), self.layout_of("new"), *writers])
+
+    @property
     def command(self) -> str:
         """The command that runs this case alone, on the default stacks."""
         return f"parity compare {self.arguments}"

@@ -179,6 +179,8 @@ class Runner:
             ProbeError: the probe that writes them does not exist.
         """
         started = time.monotonic()
+        if lacking := self.lane.lacking(case.layouts):
+            return self.not_run(case, lacking, area=area)
         if isinstance(self.sides.old, GoldenSide) and case.spans:
             return self.not_run(case, f"{case.spans}; {self.sides.old.why}", area=area)
         written = self._written(case, limits, self._stacks)

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,10 @@ class LaneChoice:
         chosen = f"--lane {self.name} --gpus {','.join(self.gpus)}"
         return chosen if self.deterministic else f"{chosen} --nondeterministic"
 
+    def lacking(self, layouts: Iterable[str]) -> str | None:
+        """What a case lacks that runs in these layouts, one after another; None if it can run."""
+        return _lacking(max(map(self.needed, layouts)), self.places)
+
     def needed(self, layout: str) -> int:
         """Places that one run of a case holds: a GPU for each rank; one processor, which its ranks share."""
         return layout_named(layout).world_size if self.name == "cuda" else 1
@@ -116,8 +120,8 @@ class Schedule:
             TooFewError: the run does not have so many.
             ScheduleStopped: the run ended in the meantime.
         """
-        if count > len(self._places):
-            raise TooFewError(f"needs {count} GPU(s); this run has {', '.join(self._places) or 'none'}")
+        if lacking := _lacking(count, self._places):
+            raise TooFewError(lacking)
         ticket = uuid.uuid4().hex
         try:
             yield self._wait_for(ticket, count)
@@ -153,6 +157,10 @@ class Schedule:
             partial = self._file.with_suffix(".partial")
             partial.write_text(json.dumps(state))
             partial.replace(self._file)
+
+
+def _lacking(count: int, places: Sequence[str]) -> str | None:
+    return f"needs {count} GPU(s); this run has {', '.join(places) or 'none'}" if count > len(places) else None
 
 
 def _architecture(chosen: Sequence[Gpu]) -> str:

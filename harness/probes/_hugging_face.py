@@ -46,7 +46,7 @@ def load_model(run: Run, name: str, weights: Mapping[str, Any]) -> Any:
     wrong = {kind: sorted(map(str, keys)) for kind, keys in told.items() if keys}
     if wrong:
         raise HarnessFault(f"{name}: {wrong}")
-    return model.eval()
+    return model.to(run.lane.device).eval()
 
 
 def with_adapter(model: Any, folder: Path) -> Any:

@@ -65,9 +65,10 @@ def _apply_hook(run: Run, engine: Any) -> str:
     hook = make_value_model(config.hidden_size, run.layout.sequence_parallel)
     models = [_wrap.unwrapped(chunk) for chunk in engine.module]
     returned = hook(models)
-    run.by_hand("output_layer dtype", "the model's: the precision wrapper, which would see to it, is already there")
+    why = "the model's: the hook comes before both are seen to where a provider builds the model"
+    run.by_hand("output_layer dtype and device", why)
     for model in models:
-        model.output_layer.to(engine.param_dtype)
+        model.output_layer.to(device=run.lane.device, dtype=engine.param_dtype)
     return type(returned).__qualname__
 
 

@@ -135,6 +135,8 @@ def test_a_layout_with_more_ranks_than_gpus_is_not_run(host: Project) -> None:
     assert (record["verdict"], record["why"]) == ("not_run", "needs 4 GPU(s); this run has 0, 1")
     record = case(host, "seen[tp2]", "layout='tp2'", "--gpus", "1")
     assert (record["verdict"], record["why"]) == ("not_run", "needs 2 GPU(s); this run has 1")
+    record = case(host, "seen[single→tp2]", "old_layout='single', new_layout='tp2'", "--gpus", "1")
+    assert (record["verdict"], record["why"]) == ("not_run", "needs 2 GPU(s); this run has 1")
 
 
 @pytest.mark.parametrize(

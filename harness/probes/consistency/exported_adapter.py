@@ -53,7 +53,7 @@ def exported_adapter(run: Run, *, hf_config: str = "qwen3", peft: str = "lora", 
         for merge in (False, True)
     )
     _checkpoint.barrier()
-    tokens = (torch.arange(16).view(2, 8) * 7 + 3) % engine.model_config.hf_config.vocab_size
+    tokens = (torch.arange(16, device=run.lane.device).view(2, 8) * 7 + 3) % engine.model_config.hf_config.vocab_size
     with torch.no_grad():
         ours = _megatron_logits(modules, tokens)
         plain = _part(ours, _hugging_face.load_model(run, "plain", base)(tokens))
@@ -73,7 +73,7 @@ def _megatron_logits(modules: list[Any], tokens: Any) -> Any:
 
     (model,) = modules
     model.eval()
-    positions = torch.arange(tokens.shape[1]).expand_as(tokens)
+    positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     return model(input_ids=tokens, position_ids=positions, attention_mask=None).float()
 
 
