@@ -203,12 +203,12 @@ def test_explain_puts_pins_of_a_bundle_together(project: Project) -> None:
     assert "putting its overlay together" in done.stderr
 
 
-@pytest.mark.parametrize("path", ["../outside.py", "/outside.py"])
+@pytest.mark.parametrize("path", ["../outside.py", "{folder}/outside.py"])
 def test_a_distribution_that_lists_a_path_outside_is_refused(tmp_path: Path, path: str) -> None:
     info = tmp_path / "site" / "toy-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
-    (info / "RECORD").write_text(f"{path},,\n")
+    (info / "RECORD").write_text(f"{path.format(folder=tmp_path)},,\n")
     (tmp_path / "outside.py").touch()
     with pytest.raises(StackError, match="leads out of the folder"):
         distinfo.copy("toy", tmp_path / "site", tmp_path / "target")

@@ -58,6 +58,20 @@ def test_without_the_distributed_optimizer(parity: Parity, layout: str, spec: st
     )
 
 
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("layout", ["single", "dp2"])
+def test_gradients_reduced_in_float32_on_both_sides(parity: Parity, layout: str, spec: str) -> None:
+    parity(
+        "training_step",
+        hf_config="qwen3_moe_wide",
+        dtype="bfloat16",
+        override_ddp_config={"grad_reduce_in_fp32": True},
+        spec=spec,
+        layout=layout,
+        lanes=["cuda"],
+    )
+
+
 def test_latent_attention(parity: Parity) -> None:
     parity("training_step", hf_config="deepseek_v3", dtype="bfloat16", spec="transformer_engine", lanes=["cuda"])
 
