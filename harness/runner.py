@@ -99,7 +99,7 @@ class Runner:
     Attributes:
         sides: the two stacks.
         records: where every outcome is written.
-        ledger: the declared changes.
+        ledger: the declared changes, on the lane of the run.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class Runner:
         """`triage`: whether a case that fails runs once more on each side, to tell who is to blame."""
         self.sides = sides
         self.records = Records(folder)
-        self.ledger = ledger
         self._goldens = goldens
         self._triage = triage
         self._observer = Observer(folder, owner_pid, self.records.write, lane, limits)
         self.lane = self._observer.lane
+        self.ledger = ledger.on(self.lane.name)
         self._threads = ThreadPoolExecutor(max_workers=_SIDES_AT_ONCE, thread_name_prefix="side")
 
     @property

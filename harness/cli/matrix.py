@@ -82,7 +82,7 @@ def matrix(
     cases = _cases(words or list(CASES))
     chosen = combinations(_axes(named, axis or []), settings, stack)
     records = Records(new_run_folder(settings.root))
-    ledger = load_ledger(settings.root / "golden" / "declared")
+    ledger = load_ledger(settings.root / "golden" / "declared").on("cpu")
     observer = Observer(records.folder, os.getpid(), records.write, limits=Limits(seconds=seconds))
     answers = {case.id: Answers(settings.cache / "answers", case, observer) for case in cases}
     threads = ThreadPoolExecutor(workers or fitting_workers(), thread_name_prefix="matrix")

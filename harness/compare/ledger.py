@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from harness.compare.trees import Difference
 from harness.observe.globs import matches
 
-_CHANGE_KEYS = {"case", "path", "old", "new", "kind", "reason", "class", "link", "unsupported"}
+_CHANGE_KEYS = {"case", "path", "old", "new", "kind", "reason", "class", "link", "unsupported", "lane"}
 CLASSES = ("unexplained", "upstream_bug", "intended", "new_field")
 """What a declared change can be, the one a reader should see first before the others."""
 _COMMIT = re.compile(r"commit ([0-9a-f]{7,40})")
@@ -45,6 +45,7 @@ class Change:
         class_: `intended`, `upstream_bug`, `new_field` or `unexplained`.
         link: the upstream pull request or issue.
         unsupported: the difference says that the pin cannot run the case.
+        lane: the only lane on which it is declared, `cpu` or `cuda`; None if on both.
     """
 
     cases: tuple[str, ...]
@@ -56,6 +57,7 @@ class Change:
     class_: str
     link: str
     unsupported: bool
+    lane: str | None = None
 
     def covers(self, case: str) -> bool:
         """Whether this change is declared for a case."""
@@ -107,6 +109,17 @@ class Ledger:
 
     transitions: tuple[Transition, ...] = ()
     inconsistencies: tuple[Inconsistency, ...] = ()
+
+    def on(self, lane: str) -> Ledger:
+        """What is declared on a lane."""
+
+        def there(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+            return tuple(change for change in changes if change.lane in (None, lane))
+
+        return Ledger(
+            tuple(replace(table, changes=there(table.changes)) for table in self.transitions),
+            tuple(replace(table, violations=there(table.violations)) for table in self.inconsistencies),
+        )
 
     def changes_for(self, case: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         """The changes declared for a case between the versions of two sides (distribution → version)."""
@@ -261,6 +274,7 @@ def _change(table: Mapping[str, Any], where: str) -> Change:
         class_=table["class"],
         link=table.get("link", ""),
         unsupported=bool(table.get("unsupported", False)),
+        lane=table.get("lane"),
     )
 
 
@@ -277,6 +291,8 @@ def _complete(table: Mapping[str, Any], where: str) -> None:
             raise LedgerError(f"{where}: {key} must be text, as the report shows it")
     if table.get("class") not in CLASSES:
         raise LedgerError(f"{where}: class must be one of {', '.join(CLASSES)}")
+    if table.get("lane", "cpu") not in ("cpu", "cuda"):
+        raise LedgerError(f"{where}: lane must be cpu or cuda")
     if table.get("kind", "changed") not in ("changed", "added", "removed"):
         raise LedgerError(f"{where}: kind must be changed, added or removed")
 

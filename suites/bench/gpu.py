@@ -22,13 +22,13 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.cases import Case, make_case
-from harness.compare import Ledger, judge
+from harness.compare import judge, load_ledger
 from harness.devices import gpus
 from harness.layouts import LAYOUTS
 from harness.observer import Observer
 from harness.schedule import LaneChoice, choose_lane
 from harness.selection import Selection
-from harness.stacks import BuiltStack
+from harness.stacks import BuiltStack, load_settings
 
 MODELS = ("qwen3_wide", "qwen3_moe_wide")
 SPECS = ("local", "transformer_engine")
@@ -61,6 +61,7 @@ def main(words: Sequence[str]) -> None:
         f"matrix of {len(cases)} cases, old twice and new once, on {len(lane.gpus)} GPU(s): {warm:.0f} s with imports\n"
         f"a launch for each: {', '.join(f'{each:.0f}' for each in launched)} s measured for {cases[0].id},"
         f" {cold:.0f} s for {runs} runs; {cold / warm:.1f} times the matrix",
+        markup=False,
         soft_wrap=True,
     )
 
@@ -96,13 +97,14 @@ def _observer(lane: LaneChoice) -> Iterator[Observer]:
 
 def _run_matrix(cases: Sequence[Case], old: BuiltStack, new: BuiltStack, lane: LaneChoice) -> None:
     asked = {"old": old, "old-again": old, "new": new}
+    ledger = load_ledger(load_settings().root / "golden" / "declared").on("cuda")
     with _observer(lane) as observer, ThreadPoolExecutor(len(asked)) as threads:
         for each in [threads.submit(observer.preload, stack, ("training_step",)) for stack in (old, new)]:
             each.result()
         for case in cases:
             jobs = {name: threads.submit(observer.side, name, stack, case) for name, stack in asked.items()}
             sides = {name: job.result() for name, job in jobs.items()}
-            verdicts = [judge(case.id, sides["old"], sides[name], Ledger()).verdict for name in ("old-again", "new")]
+            verdicts = [judge(case.id, sides["old"], sides[name], ledger).verdict for name in ("old-again", "new")]
             peak = max((rank.environment["gpu_memory"]["peak_reserved"] for rank in sides["new"].ranks), default=0)
             console.print(
                 f"{case.id}: A/A {verdicts[0]}, A/B {verdicts[1]}, "

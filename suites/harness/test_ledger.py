@@ -173,3 +173,13 @@ def test_an_entry_with_several_paths_is_an_entry_for_each(tmp_path: Path) -> Non
     several = ENTRY.replace('"ddp.grad_reduce_in_fp32"', '["ddp.grad_reduce_in_fp32", "ddp.bucket_size"]')
     [transition] = load_ledger(ledger_file(tmp_path, several)).transitions
     assert [change.path for change in transition.changes] == ["ddp.grad_reduce_in_fp32", "ddp.bucket_size"]
+
+
+def test_a_change_of_one_lane_is_not_expected_on_another(tmp_path: Path) -> None:
+    lane = ENTRY.replace("[[transition.change]]", '[[transition.change]]\nlane = "cuda"')
+    assert lane != ENTRY
+    ledger = load_ledger(ledger_file(tmp_path, lane))
+    [of_both] = load_ledger(ledger_file(tmp_path, ENTRY)).on("cpu").transitions
+    assert [len(ledger.on(name).transitions[0].changes) for name in ("cpu", "cuda")] == [0, len(of_both.changes)]
+    with pytest.raises(LedgerError, match="lane must be cpu or cuda"):
+        load_ledger(ledger_file(tmp_path, lane.replace("cuda", "tpu")))

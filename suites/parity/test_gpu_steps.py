@@ -72,6 +72,18 @@ def test_gradients_reduced_in_float32_on_both_sides(parity: Parity, layout: str,
     )
 
 
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+def test_recomputed_activations(parity: Parity, recompute: str) -> None:
+    parity(
+        "training_step",
+        hf_config="qwen3_wide",
+        dtype="bfloat16",
+        spec="transformer_engine",
+        recompute=recompute,
+        lanes=["cuda"],
+    )
+
+
 def test_latent_attention(parity: Parity) -> None:
     parity("training_step", hf_config="deepseek_v3", dtype="bfloat16", spec="transformer_engine", lanes=["cuda"])
 

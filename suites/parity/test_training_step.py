@@ -72,7 +72,8 @@ def test_another_layout_of_experts(parity: Parity) -> None:
 
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_recomputed_activations(parity: Parity, recompute: str) -> None:
-    parity("training_step", recompute=recompute)
+    # On GPUs verl's backward of `selective` reads memory that it has freed (golden/FINDINGS.md): no rank survives it.
+    parity("training_step", recompute=recompute, lanes=["cpu"] if recompute == "selective" else ["cpu", "cuda"])
 
 
 @pytest.mark.regression("K08")
