@@ -9,13 +9,14 @@ together; where a figure is per second, it is of the clock. Nothing here passes 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from rich.console import Console
@@ -34,8 +35,14 @@ OLD, MIDDLE, NEW = "verl-0.7.1", "verl-0.8.0", "verl-0.9.1"
 WHOLE_SAVES, REQUESTS = 20, 20
 BATCH = 50
 
-Measured = tuple[int, float, float]
-"""Examples, seconds of the clock, and seconds of all processors."""
+
+class Measured(NamedTuple):
+    """Examples, seconds of the clock and of all processors, and how many of the examples differ from each other."""
+
+    examples: int
+    seconds: float
+    processor: float
+    different: int
 
 
 def main() -> None:
@@ -53,7 +60,7 @@ def main() -> None:
         )
         for name in (OLD, MIDDLE):
             _show(f"whole saves of {name}, nothing replaced", _whole_saves(stacks, name))
-    each = [seconds / count for count, seconds, _ in (batched, message, request)]
+    each = [measured.seconds / measured.examples for measured in (batched, message, request)]
     Console().print(
         f"in batches an example takes {each[1] / each[0]:.1f} times less than with a message of its own,"
         f" {each[2] / each[0]:.0f} times less than with a request of its own",
@@ -62,9 +69,10 @@ def main() -> None:
 
 
 def _show(name: str, measured: Measured) -> None:
-    count, seconds, processor = measured
+    count, seconds, processor, different = measured
     Console().print(
-        f"{name}: {count} examples, {count / seconds:.0f} per second, {count / processor:.0f} per second and core",
+        f"{name}: {count} examples, {different} of them different, {count / seconds:.0f} per second,"
+        f" {count / processor:.0f} per second and core",
         soft_wrap=True,
     )
 
@@ -92,16 +100,15 @@ def _jury(stacks: Stacks, names: list[str], through: str) -> Jury:
 
 def _measured(jury: Jury, strategy: Descriptions, size: int, count: int) -> Measured:
     """Draw batches and let a jury hear them."""
-    examples = 0
+    examples: list[Any] = []
 
     def hear(drawn: list[Any]) -> None:
-        nonlocal examples
-        examples += len(drawn)
+        examples.extend(drawn)
         jury.hear(drawn)
 
     fuzz = Fuzz("ci", seconds=0.0, database=Path(), shrink=False)
     seconds, processor = _timed(lambda: fuzz(batches(strategy, size), count, hear))
-    return examples, seconds, processor
+    return Measured(len(examples), seconds, processor, len({json.dumps(each) for each in examples}))
 
 
 def _requests(stacks: Stacks, name: str) -> Measured:
@@ -111,7 +118,7 @@ def _requests(stacks: Stacks, name: str) -> Measured:
         for number in range(REQUESTS):
             stacks.observe(name, "config_dumps", configs=[["Config", number]])
 
-    return REQUESTS, *_timed(ask)
+    return Measured(REQUESTS, *_timed(ask), REQUESTS)
 
 
 def _whole_saves(stacks: Stacks, name: str) -> Measured:
@@ -119,7 +126,7 @@ def _whole_saves(stacks: Stacks, name: str) -> Measured:
     talk = stacks.talk(name, "config_dumps", through="whole_saves")
     talk.ask([["Config", 0]])
     seconds, processor = _timed(lambda: talk.ask([["Config", number] for number in range(WHOLE_SAVES)]))
-    return WHOLE_SAVES, seconds, processor
+    return Measured(WHOLE_SAVES, seconds, processor, WHOLE_SAVES)
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -190,7 +190,8 @@ def test_ctrl_c_during_a_dump_leaves_the_config_as_it_was(fuzz: Fuzz, stacks: St
         found.update(told for answer in talk.ask(questions) for told in answer["broken"])
         assert found <= INTERRUPTED[name]
 
-    fuzz(batches(interruptions(lines=40 if through == "functions" else 10), 10), 10, check)
+    lines, examples = (40, 10) if through == "functions" else (10, 5)
+    fuzz(batches(interruptions(lines), 10), examples, check)
     assert found == INTERRUPTED[name]
 
 
