@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 from real_configs import Fields, common, few, typed
@@ -59,17 +60,26 @@ def provider_overrides(of_each: Sequence[Fields]) -> Descriptions:
     of_any = st.sampled_from(sorted(values)).flatmap(lambda name: st.tuples(st.just(name), values[name]))
     sizes = st.tuples(st.sampled_from([name for name in _SIZES if name in fields]), st.integers(0, 4))
     switches = st.tuples(st.sampled_from([name for name in _SWITCHES if name in fields]), st.booleans())
+    choices = st.sampled_from([(name, each) for name in sorted(fields) for each in _choices(fields[name])])
     unknown = st.tuples(st.sampled_from(UNKNOWN + METHODS), st.sampled_from([None, 1]))
-    pair = of_any | of_any | sizes | switches | unknown
+    pair = of_any | of_any | sizes | switches | choices | unknown
     pairs = st.lists(pair, min_size=1, max_size=4, unique_by=lambda each: each[0])
-    return pairs.map(lambda drawn: ["dict", *(_without_cycles(part) for each in drawn for part in each)])
+    return pairs.map(lambda drawn: ["dict", *(_with_a_text(part) for each in drawn for part in each)])
 
 
-def _without_cycles(node: Description) -> Description:
-    """The same where no value holds the overrides themselves, which messages would show."""
+def _choices(types: list[Any]) -> list[Description]:
+    """The values of a type that lists them."""
+    return few([kind for kind in types if isinstance(kind, list) and kind[0] in ("literal", "enum")])
+
+
+def _with_a_text(node: Description) -> Description:
+    """The same where no value holds the overrides themselves, nor a set, in no order: messages show them."""
     if not isinstance(node, list):
         return node
-    return None if node[:1] == ["up"] else [_without_cycles(part) for part in node]
+    form, *parts = node or ["list"]
+    if form == "up":
+        return None
+    return ["tuple" if form in ("set", "frozenset") else form, *map(_with_a_text, parts)]
 
 
 def single_overrides(of_each: Sequence[Fields]) -> list[Description]:

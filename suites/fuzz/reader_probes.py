@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,10 +22,10 @@ _LOADERS = {
 
 @probe(enters=(_wrap.MAKE_MEGATRON_MODULE,), returns=("ended",))
 def adapter_paths(run: Run, *, listen: str) -> Mapping[str, Any]:
-    """Which adapter `make_megatron_module` would load, for `{"given": form, "path": text}`.
+    """Which adapter `make_megatron_module` would load, for `{"given": form, "path": text, "fault": None}`.
 
     An answer has the path that the loader got as `loaded` and the exception `raised`, each or None. The loader, the
-    provider and the PEFT object are replaced.
+    provider and the PEFT object are replaced. With one of FAULTS in the place of None the section is misread.
     """
     run.lane.start_distributed(run)
     make = run.upstream(_wrap.MAKE_MEGATRON_MODULE)
@@ -41,13 +41,23 @@ def adapter_paths(run: Run, *, listen: str) -> Mapping[str, Any]:
 
     def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         loaded.clear()
-        config = peft_form(run, question["given"])({"rank": 8, "type": "lora"}, question["path"])
+        misread = FAULTS.get(question["fault"], lambda form, path: (form, path))
+        form, path = misread(question["given"], question["path"])
+        config = peft_form(run, form)({"rank": 8, "type": "lora"}, path)
         hf_config = SimpleNamespace(hidden_size=8, rope_theta=10000.0)
         make(wrap_config, None, hf_config, bridge=object(), provider=_Provider(), peft_cls=_Peft(), peft_config=config)
         return {"loaded": loaded[-1] if loaded else None}
 
     converse(listen, lambda question: _attempt(answer, question))
     return {"ended": True}
+
+
+FAULTS: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
+    "another path is loaded": lambda form, path: (form, f"{path}/"),
+    "dicts are read by attribute": lambda form, path: ("object" if form == "dict" else form, path),
+    "a section that is none is no error": lambda form, path: ("absent" if form == "none" else form, path),
+}
+"""What a reader that goes wrong makes of a section: a form, and a path."""
 
 
 class _Provider:

@@ -190,8 +190,8 @@ def _explained(told: str, known: Collection[str]) -> bool:
 
 
 def _kind(fate: str) -> str:
-    """A fate without the value that a field has because of others."""
-    return re.sub(r"^(another|changed): .*", r"\1", fate)
+    """A fate without the value that a field has because of others, nor which dtype it is."""
+    return re.sub(r"^torch\.\w+$", "a dtype", re.sub(r"^(another|changed): .*", r"\1", fate))
 
 
 def _shown(answers: Mapping[str, Answer]) -> dict[str, str]:

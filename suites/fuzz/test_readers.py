@@ -41,14 +41,26 @@ READS["verl-0.9.1"] = READS["verl-0.8.0"]
 
 
 def test_adapter_path_is_read_as_its_form_allows(fuzz: Fuzz, stacks: Stacks) -> None:
+    read_adapter_paths(fuzz, stacks, None)
+
+
+@pytest.mark.parametrize("fault", reader_probes.FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_a_fault_of_adapter_path_is_found(quick: Fuzz, stacks: Stacks, fault: str) -> None:
+    with pytest.raises(AssertionError, match="another path than its form allows"):
+        read_adapter_paths(quick, stacks, fault)
+
+
+def read_adapter_paths(fuzz: Fuzz, stacks: Stacks, fault: str | None) -> None:
     talks = stacks.talks(ALL, f"{reader_probes.__file__}::adapter_paths")
     forms = st.sampled_from([*FORMS, "absent", "none_path", "empty"])
-    questions = st.builds(lambda given, path: {"given": given, "path": path}, forms, st.text(max_size=6))
+    paths = st.text(max_size=6)
+    questions = st.builds(lambda given, path: {"given": given, "path": path, "fault": fault}, forms, paths)
 
     def check(asked: list[Any]) -> None:
         for name, answers in zip(ALL, ask_all(talks, asked), strict=True):
             for question, answer in zip(asked, answers, strict=True):
-                assert reading(answer) == expected_reading(name, question), (name, question, answer)
+                told = f"another path than its form allows: {name}, {question}: {answer}"
+                assert reading(answer) == expected_reading(name, question), told
 
     fuzz(batches(questions, 20), 20, check)
 
