@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -46,6 +47,9 @@ class Verdict(StrEnum):
         return self in (Verdict.STALE, Verdict.BOTH_RAISE, Verdict.REGRESSION, Verdict.BROKEN)
 
 
+_PEER_LEFT = re.compile("Connection (closed|reset) by peer|remote process exited")
+
+
 @dataclass(frozen=True)
 class Side:
     """What one side gave.
@@ -82,10 +86,11 @@ class Side:
     def exception(self) -> ObservedException | None:
         """The exception of the lowest rank that raised one; upstream's before the harness's own.
 
-        A rank that waits for one that raised fails in turn, wherever it stands: that says nothing.
+        A rank that waits for one that raised fails in turn, wherever it stands: that says nothing, and what names the
+        lost connection comes last.
         """
         raised = [rank.exception for rank in self.ranks if rank.exception]
-        return min(raised, key=lambda exception: exception.ours, default=None)
+        return min(raised, key=lambda found: (bool(_PEER_LEFT.search(found.message)), found.ours), default=None)
 
 
 @dataclass(frozen=True)

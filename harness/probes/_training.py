@@ -11,7 +11,8 @@ from harness.probes._trace import traced
 from harness.probes._weights import placed_parameters
 
 SEQUENCES = 4
-"""Sequences of the global batch; the data parallel size times the number of micro-batches must divide it."""
+"""Sequences of the global batch, or one for each data parallel rank where those are more; the data parallel size times
+the number of micro-batches must divide it."""
 
 TOKENS = 16
 """Tokens of a sequence."""
@@ -196,9 +197,10 @@ def _batches(run: Run, count: int) -> list[tuple[Any, Any, Any]]:
     """This rank's part of the global batch in `count` micro-batches: tokens, their positions, and their successors."""
     import torch
 
-    stream = (torch.arange(SEQUENCES * (TOKENS + 1)) * 37 + 5) % 101
     rank, size = _rank_and_size(run, "data")
-    mine = stream.view(SEQUENCES, TOKENS + 1).chunk(size)[rank]
+    sequences = max(SEQUENCES, size)
+    stream = (torch.arange(sequences * (TOKENS + 1)) * 37 + 5) % 101
+    mine = stream.view(sequences, TOKENS + 1).chunk(size)[rank]
     positions = torch.arange(TOKENS)
     rank, size = _rank_and_size(run, "context")
     if size > 1:

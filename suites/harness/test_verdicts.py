@@ -110,6 +110,15 @@ def test_an_exception_of_the_harness_itself_is_broken_even_if_alike() -> None:
     assert "harness.workers.lanes:answer" in why
 
 
+def test_a_lost_connection_does_not_hide_why_it_was_lost() -> None:
+    told = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:…"
+    waiting = observation(raised=ObservedException("builtins:RuntimeError", told, "megatron.core.x:wait", False, ""))
+    ours = observation(raised=ObservedException("builtins:IndexError", "out of range", "harness.probes.x:f", True, ""))
+    judged = judge("probe", side("old", waiting, ours), side("new", waiting, ours), Ledger())
+    assert judged.verdict is Verdict.BROKEN
+    assert "harness.probes.x:f" in judged.why
+
+
 def test_missing_evidence_is_broken_even_if_trees_agree() -> None:
     blind = observation({"a": 1}, missing=("never entered verl.x:f",))
     assert verdict(blind, blind) == (Verdict.BROKEN, "old: no evidence on rank 0: never entered verl.x:f")

@@ -4,7 +4,7 @@ import pytest
 
 from harness.pytest_plugin import Consistency, Parity
 
-RANKS = ["fsdp2", "tp2"]
+RANKS = ["fsdp2", "fsdp4", "fsdp8", "tp2"]
 NORM, GATE = "module.decoder.final_layernorm.weight", "module.decoder.layers.1.mlp.linear_fc1.weight_w"
 
 
