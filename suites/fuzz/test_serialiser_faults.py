@@ -1,6 +1,8 @@
 """Every fault seeded into a copy of verl's serialiser is found by what the profile ci draws, and by its property."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +54,12 @@ def test_a_property_finds_the_fault_that_breaks_it(quick: Fuzz, stacks: Stacks, 
     told, fault = PROPERTIES[statement]
     with pytest.raises(Unexplained):
         look(quick, Jury([faulty(stacks, fault)], "functions", like=sound, about=told))
+
+
+def test_what_is_found_is_made_smaller(quick: Fuzz, stacks: Stacks, sound: Jury) -> None:
+    with pytest.raises(Unexplained) as found:
+        look(replace(quick, shrink=True), Jury([faulty(stacks, "the last item lost")], "functions", like=sound))
+    assert len(json.dumps(found.value.config)) < 50
 
 
 def test_a_fault_that_shows_when_interrupted_is_found(quick: Fuzz, stacks: Stacks, record_property: Record) -> None:
