@@ -7,6 +7,7 @@ import ctypes
 import json
 import multiprocessing.util
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ _CHUNK = 1 << 20
 _MEMORY_TICK = 0.1
 _STACKS_WAIT = 1.0
 _PR_SET_PDEATHSIG = 1
+_EXTENSION_MODULES = re.compile(r"^Extension modules: .*$\n?", re.MULTILINE)
 
 
 class RankProcess:
@@ -53,8 +55,8 @@ class RankProcess:
 
     @property
     def tail(self) -> str:
-        """The end of what the rank printed."""
-        return self._tail.decode(errors="replace")
+        """The end of what the rank printed, without the loaded modules that end a fatal error's report."""
+        return _EXTENSION_MODULES.sub("", self._tail.decode(errors="replace"))
 
     @property
     def own_memory(self) -> int:

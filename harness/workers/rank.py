@@ -93,9 +93,9 @@ def _observe(
         except (Unavailable, ProbeError, SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # torch's CheckpointException, for one, is no Exception
-            if fault := lane.fault_of(error):
-                raise DeviceFault(fault) from error
             exception = observe_exception(error, _roots(probe, overlay, scratch))
+            if fault := lane.fault_of(error):
+                raise DeviceFault(f"{fault} (from {exception.origin})") from error
             traceback.print_exc()
         finally:
             if os.getpid() != own:

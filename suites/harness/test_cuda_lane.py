@@ -146,7 +146,7 @@ def test_a_layout_with_more_ranks_than_gpus_is_not_run(host: Project) -> None:
         ("environment", "NCCL_ALGO is 'Tree', and a deterministic run needs 'Ring'"),
         ("nccl_took_another", "NCCL took NCCL_PROTO=LL, and a deterministic run needs Simple"),
         ("exhaust", "out of GPU memory, peak 3.00 GiB allocated: CUDA out of memory. Tried to allocate 99 GiB"),
-        ("illegal", "GPU fault: CUDA error: an illegal memory access was encountered"),
+        ("illegal", "GPU fault: CUDA error: an illegal memory access was encountered (from "),
     ],
 )
 def test_what_is_no_observation_is_broken(host: Project, do: str, told: str) -> None:
