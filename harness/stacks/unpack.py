@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import shutil
 import sys
 import tarfile
@@ -23,6 +24,9 @@ FILES = "files.json"
 """The first member of the archive: every other member with its SHA-256."""
 FORMAT = 1
 _CHUNK = 1 << 20
+_KEY = re.compile(r"[0-9a-f]+")
+_PIN_TEXTS = "distribution", "kind", "version", "requested"
+_PIN_OTHERS = "commit", "dirty", "tree_hash"
 
 
 class BundleError(Exception):
@@ -33,7 +37,7 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
     """What the bundle says it holds.
 
     Raises:
-        BundleError: there is no manifest, or it is of another format.
+        BundleError: there is no manifest, or it is of another format or damaged.
     """
     try:
         manifest = json.loads((bundle / MANIFEST).read_text())
@@ -41,7 +45,38 @@ def read_manifest(bundle: Path) -> dict[str, Any]:
         raise BundleError(f"{bundle} is no bundle: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BundleError(f"{bundle / MANIFEST} has another format than {FORMAT}; make the bundle again")
+    if not _is_whole(manifest):
+        raise BundleError(f"{bundle / MANIFEST} is damaged; make the bundle again")
     return manifest
+
+
+def _is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether everything that is read of a manifest is there and of its type."""
+    stacks, parts = manifest.get("stacks"), manifest.get("parts")
+    return (
+        isinstance(manifest.get("python"), str)
+        and isinstance(stacks, dict)
+        and all(_is_stack(entry) for entry in stacks.values())
+        and isinstance(parts, list)
+        and all(_has_texts(part, "file", "sha256") for part in parts)
+    )
+
+
+def _is_stack(entry: Any) -> bool:
+    if not _has_texts(entry, "key") or not _KEY.fullmatch(entry["key"]):
+        return False
+    asked, pins = entry.get("asked"), entry.get("pins")
+    return (
+        isinstance(asked, dict)
+        and _has_texts(asked, *asked)
+        and isinstance(pins, list)
+        and all(_has_texts(pin, *_PIN_TEXTS) and set(pin) == {*_PIN_TEXTS, *_PIN_OTHERS} for pin in pins)
+        and {pin["distribution"] for pin in pins} >= set(asked)
+    )
+
+
+def _has_texts(table: Any, *names: str) -> bool:
+    return isinstance(table, dict) and all(isinstance(table.get(name), str) for name in names)
 
 
 def unpack(bundle: Path, folder: Path) -> None:
@@ -135,7 +170,7 @@ class _Parts(io.RawIOBase):
 
     def _next(self) -> BinaryIO:
         name = str(self._waiting[0]["file"])
-        if PurePosixPath(name).name != name:
+        if PurePosixPath(name).name != name or "\0" in name:
             raise BundleError(f"{name} leads out of the bundle")
         try:
             return (self._bundle / name).open("rb")

@@ -116,6 +116,54 @@ def test_another_format_or_python_is_told(tmp_path: Path) -> None:
         unpack.unpack(tmp_path, tmp_path / "out")
 
 
+ENTRY = {
+    "key": "0a",
+    "asked": {"toy": "toy==1"},
+    "pins": [
+        {
+            "distribution": "toy",
+            "kind": "release",
+            "version": "1",
+            "requested": "toy==1",
+            "commit": None,
+            "dirty": False,
+            "tree_hash": None,
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"python": None},
+        {"stacks": None},
+        {"stacks": [1]},
+        {"stacks": {"s": "x"}},
+        {"stacks": {"s": ENTRY | {"key": 7}}},
+        {"stacks": {"s": ENTRY | {"key": "../../site"}}},
+        {"stacks": {"s": ENTRY | {"key": "/etc"}}},
+        {"stacks": {"s": ENTRY | {"asked": ["toy"]}}},
+        {"stacks": {"s": ENTRY | {"asked": {"toy": 1}}}},
+        {"stacks": {"s": ENTRY | {"pins": []}}},
+        {"stacks": {"s": ENTRY | {"pins": ["x"]}}},
+        {"stacks": {"s": ENTRY | {"pins": [{"distribution": "toy"}]}}},
+        {"parts": "x"},
+        {"parts": [{}]},
+        {"parts": [{"file": "bundle.0"}]},
+    ],
+)
+def test_a_damaged_manifest_is_told_before_it_is_used(tmp_path: Path, damage: dict[str, Any]) -> None:
+    folder = packed(tmp_path / "b", {"site/a.py": b"x"})
+    manifest = json.loads((folder / unpack.MANIFEST).read_text()) | {"stacks": {"s": ENTRY}}
+    (folder / unpack.MANIFEST).write_text(json.dumps(manifest))
+    assert unpack.read_manifest(folder) == manifest
+    (folder / unpack.MANIFEST).write_text(json.dumps(manifest | damage))
+    with pytest.raises(unpack.BundleError, match=r"bundle\.json is damaged; make the bundle again"):
+        unpack.unpack(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_by_hand_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     script = Path(unpack.__file__)
     folder, target = packed(tmp_path / "b", {"site/a.py": b"x"}), tmp_path / "out"
