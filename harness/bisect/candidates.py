@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from harness.stacks.errors import StackUsageError
 from harness.stacks.git import Repository
@@ -59,9 +59,13 @@ def releases_between(
     """Candidates for the releases from `good` to `bad`, found by asking for the newest below each.
 
     Raises:
-        StackUsageError: `good` is not older than `bad`.
+        StackUsageError: `good` is not older than `bad`, or one is no release.
     """
-    if Version(good) >= Version(bad):
+    try:
+        swapped = Version(good) >= Version(bad)
+    except InvalidVersion as error:
+        raise StackUsageError(f"{error}: releases are walked; for commits, give --clone {distribution}=PATH.") from None
+    if swapped:
         raise StackUsageError(f"{distribution}: {good} is not older than {bad}; swap --good and --bad.")
     between: list[str] = []
     version = newest_below(bad)

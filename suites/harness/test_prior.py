@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from stacks_support import commit, git
 
-from harness.bisect.candidates import bumps, commits, pair_candidate, pairs
+from harness.bisect.candidates import bumps, commits, pair_candidate, pairs, releases_between
 from harness.bisect.prior import Leads, leads_of, prior_of
 from harness.compare.trees import Difference
+from harness.stacks import StackUsageError
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,9 @@ def test_a_bump_is_likely_where_a_commit_that_it_brings_is(tmp_path: Path, clone
     prior = prior_of(heads, Leads(("wide_field",)))
     assert prior is not None
     assert [len(heads), int(prior.weights.argmax())] == [5, 2]
+
+
+@pytest.mark.parametrize(("good", "bad", "told"), [("2.0", "1.0", "swap --good"), ("main", "1.0", "give --clone toy=")])
+def test_ends_that_are_no_two_releases_in_order_are_told(good: str, bad: str, told: str) -> None:
+    with pytest.raises(StackUsageError, match=told):
+        releases_between("toy", good, bad, lambda _version: None)
