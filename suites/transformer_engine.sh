@@ -2,7 +2,13 @@
 # Wheels of Transformer Engine for a base environment: transformer_engine.sh VERSION PYTHON FOLDER
 # PYTHON holds the torch to build against; nvcc of the same CUDA is on PATH or in CUDA_HOME. GPU architecture: ARCH (90).
 set -euo pipefail
-version=$1 python=$(realpath -s "$2") folder=$3
+refuse() { echo "transformer_engine.sh: $1" >&2; exit 2; }
+[ $# -eq 3 ] || refuse "takes VERSION PYTHON FOLDER, as in: suites/transformer_engine.sh 2.12.0 /path/of/python wheels/"
+version=$1 folder=$3
+python=$(command -v "$2") || refuse "$2 is no interpreter; name a Python 3.12 that has torch"
+python=$(realpath -s "$python")
+"$python" -c 'import torch' 2> /dev/null || refuse "$2 has no torch to build against; name the base environment's python"
+[ -n "${CUDA_HOME:-}" ] || command -v nvcc > /dev/null || refuse "no nvcc on PATH; install CUDA's compiler or set CUDA_HOME"
 mkdir -p "$folder"
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
