@@ -17,7 +17,7 @@ from harness.cases import OWN
 from harness.layouts import LAYOUTS
 from harness.probes import ProbeError
 from harness.report.records import FILE, Records, RecordsError, without_controls
-from harness.schedule import LaneChoice, choose_lane
+from harness.schedule import LaneChoice, LaneError, choose_lane
 from harness.selection import Selection
 from harness.stacks import Builder, Settings, StackUsageError, load_settings
 from harness.workers.protocol import Limits
@@ -120,9 +120,12 @@ class WhereItRuns:
         """The lane, on this host.
 
         Raises:
-            LaneError: see `choose_lane`.
+            LaneError: see `choose_lane`, or there is no GPU.
         """
-        return choose_lane(self.lane, self.gpus, deterministic=not self.nondeterministic)
+        chosen = choose_lane(self.lane, self.gpus, deterministic=not self.nondeterministic)
+        if not chosen.places:
+            raise LaneError(f"--lane {self.lane}: this host has no GPU; `parity doctor` says what it can run")
+        return chosen
 
 
 @dataclass(frozen=True)

@@ -111,9 +111,10 @@ def write(plan: BundlePlan, folder: Path, settings: Settings, progress: Progress
     """
     if folder.exists() and any(folder.iterdir()):
         raise StackUsageError(f"{folder} is not empty; choose a new folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="parity-bundle-") as work:
-        tree = Path(work)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as work:
+        tree, beside = Path(work) / "tree", Path(work) / "bundle"
+        beside.mkdir()
         wanted = _missing(plan.have)
         progress(f"bundle: installing {len(wanted)} distributions that the other host lacks")
         _install([*wanted, *map(str, plan.wheels)], tree / "site", plan, settings)
@@ -124,24 +125,25 @@ def write(plan: BundlePlan, folder: Path, settings: Settings, progress: Progress
             shutil.copytree(stack.overlay, tree / "overlays" / stack.key, dirs_exist_ok=True)
         files = {name: tree / name for name in sorted(_kept(tree), key=_inside)}
         progress(f"bundle: packing {len(files)} files, {sum(f.stat().st_size for f in files.values()) >> 20} MiB")
-        parts = _pack(files, folder, plan.max_part)
-    manifest = {
-        "format": unpack.FORMAT,
-        "python": plan.python,
-        "stacks": {
-            stack.name: {
-                "key": stack.key,
-                "pins": [asdict(pin) for pin in stack.pins],
-                "asked": _asked(settings.stack(stack.name), settings.root),
-            }
-            for stack in plan.stacks
-        },
-        "gpu": plan.gpu,
-        "site": wanted + [wheel.name for wheel in plan.wheels],
-        "parts": parts,
-    }
-    (folder / unpack.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        manifest = {
+            "format": unpack.FORMAT,
+            "python": plan.python,
+            "stacks": {stack.name: _stack_entry(stack, settings) for stack in plan.stacks},
+            "gpu": plan.gpu,
+            "site": wanted + [wheel.name for wheel in plan.wheels],
+            "parts": _pack(files, beside, plan.max_part),
+        }
+        (beside / unpack.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        beside.rename(folder)
     return manifest
+
+
+def _stack_entry(stack: BuiltStack, settings: Settings) -> dict[str, Any]:
+    return {
+        "key": stack.key,
+        "pins": [asdict(pin) for pin in stack.pins],
+        "asked": _asked(settings.stack(stack.name), settings.root),
+    }
 
 
 def use(bundle: Path, stack: Stack, settings: Settings, *, base: str | None = None, progress: Progress) -> BuiltStack:

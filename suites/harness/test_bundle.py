@@ -216,6 +216,15 @@ def test_the_command_writes_a_bundle_that_the_command_uses(project: Project) -> 
     assert (again.returncode, "is not empty" in again.stderr) == (2, True)
 
 
+def test_a_bundle_that_cannot_be_made_leaves_nothing(project: Project) -> None:
+    before = {*project.folder.iterdir()}
+    wheel = str(project.write("no.whl", "no wheel"))
+    everything = str(project.write("have.txt", "\n".join(bundles.pinned_base().keys() | bundles._own_closure())))
+    made = project.parity("bundle", "toy-1", "-o", "packed", "--have", everything, "--wheel", wheel)
+    assert (made.returncode, "cannot install" in made.stderr) == (3, True), made.stderr
+    assert {path.name for path in {*project.folder.iterdir()} - before} <= {"no.whl", "have.txt", "cache"}
+
+
 TWO_PINS = """
 [tool.parity]
 old = "toy-1"

@@ -221,3 +221,14 @@ def test_what_nccl_confirms(tmp_path: Path) -> None:
     log.write_text("NCCL_ALGO set by environment to Tree")
     with pytest.raises(HarnessFault, match="NCCL_ALGO=Tree"):
         cuda._confirmed(log)
+
+
+@pytest.mark.parametrize(
+    "words", [("compare",), ("explain",), ("check",), ("bisect", "--good=1", "--bad=2", "--axis=toy")]
+)
+def test_a_command_on_a_host_without_gpus_says_so(project: Project, tmp_path: Path, words: tuple[str, ...]) -> None:
+    project.environment["PATH"] = str(tmp_path / "empty")
+    command, *more = words
+    done = project.parity(command, "probes.py::config", *more, "--lane", "cuda")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "parity: --lane cuda: this host has no GPU; `parity doctor` says what it can run\n"
