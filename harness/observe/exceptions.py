@@ -15,6 +15,11 @@ from harness.observe.run import HarnessFault, MissingSymbol, Refused
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _PORT = re.compile(r"(\[127\.0\.0\.1\]:)\d+")
 """Of a peer on this host, as gloo names it."""
+_LOST_PEER = re.compile(
+    r"\[\S*gloo/transport/tcp/pair\.cc:\d+\] "
+    r"(?:Connection closed by peer \[127\.0\.0\.1\]:\d+|Read error \[127\.0\.0\.1\]:\d+: Connection reset by peer)"
+)
+"""How gloo says that a peer is gone: which of the two depends on when it went."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,10 @@ def _described(
 
 
 def portable(text: str, hidden: Mapping[Path, str]) -> str:
-    """`text` without what differs from run to run: the paths of `hidden`, addresses in memory, ports of this host."""
+    """`text` without what differs from run to run: the paths of `hidden`, addresses, ports, how a peer was lost."""
     for path in sorted(hidden, key=lambda path: -len(str(path))):
         text = text.replace(str(path), hidden[path])
+    text = _LOST_PEER.sub("Connection closed by peer", text)
     return _PORT.sub(r"\1…", _ADDRESS.sub("0x…", text))
 
 
