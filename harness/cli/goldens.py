@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.options import Base, Bundle, Clones, RunFolder, RunOld, console, latest_run, progress
+from harness.cli.options import Base, Bundle, Clones, RunFolder, RunOld, console, latest_run, progress, with_groups
 from harness.golden_verbs import GoldenDesk, lane_of
 from harness.goldens import GoldenError
 from harness.report import Records, RecordsError, draft_ledger, latest_cases
@@ -19,6 +20,21 @@ from harness.stacks import load_settings
 golden_app = typer.Typer(
     help="Goldens: observations of the old stack kept under golden/. A run never writes one.", no_args_is_help=True
 )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded, and on which stack: options of every command that writes goldens."""
+
+    run: RunFolder = None
+    old: RunOld = None
+    base: Base = None
+    clone: Clones = None
+    bundle: Bundle = None
+
+    def selection(self, run: Path) -> Selection:
+        """The old side that runs again; by default the stack that was that of the run."""
+        return Selection(old=self.old or _old_stack(run), base=self.base, clones=self.clone or (), bundle=self.bundle)
 
 
 @golden_app.command("status")
@@ -45,42 +61,35 @@ def golden_diff(
 
 
 @golden_app.command("new")
+@with_groups
 def golden_new(
     cases: Annotated[
         list[str] | None, typer.Argument(metavar="[CASE]…", help="Cases (default: all without one).")
     ] = None,
-    run: RunFolder = None,
-    old: RunOld = None,
-    base: Base = None,
-    clone: Clones = None,
-    bundle: Bundle = None,
+    *,
+    recording: Recording,
 ) -> None:
     """Record goldens for cases of the latest run that have none yet."""
-    desk = _desk(run)
+    desk = _desk(recording.run)
     missing = desk.missing()
     taken = [case for case in cases or [] if case not in missing]
     if taken:
         raise GoldenError(f"{taken[0]} has a golden already, or no observation; see `parity golden status`")
-    selection = Selection(old=old or _old_stack(desk.run), base=base, clones=clone or (), bundle=bundle)
-    _accept(desk, cases or missing, "first recording", selection)
+    _accept(desk, cases or missing, "first recording", recording)
 
 
 @golden_app.command("accept")
+@with_groups
 def golden_accept(
     cases: Annotated[list[str], typer.Argument(metavar="CASE…", help="Exactly these are written.")],
     why: Annotated[str, typer.Option(help="Why the change is accepted; kept in the golden's history.")],
-    run: RunFolder = None,
-    old: RunOld = None,
-    base: Base = None,
-    clone: Clones = None,
-    bundle: Bundle = None,
+    *,
+    recording: Recording,
 ) -> None:
     """Write the goldens of the named cases from the latest run's old side."""
     if not why.strip():
         raise GoldenError("--why must say why")
-    desk = _desk(run)
-    selection = Selection(old=old or _old_stack(desk.run), base=base, clones=clone or (), bundle=bundle)
-    _accept(desk, cases, why, selection)
+    _accept(_desk(recording.run), cases, why, recording)
 
 
 @golden_app.command("prune")
@@ -122,11 +131,11 @@ def _old_stack(run: Path) -> str:
     return str(Records(run).start["old"]["name"])
 
 
-def _accept(desk: GoldenDesk, cases: list[str], why: str, selection: Selection) -> None:
+def _accept(desk: GoldenDesk, cases: list[str], why: str, recording: Recording) -> None:
     if not cases:
         console.print("nothing to record")
         return
-    desk.accept(cases, why, selection.build_old(progress), progress)
+    desk.accept(cases, why, recording.selection(desk.run).build_old(progress), progress)
     console.print(f"{len(cases)} golden(s) written")
 
 

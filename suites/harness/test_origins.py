@@ -254,10 +254,9 @@ def test_check_has_the_exit_status_of_git_bisect(
     assert done.returncode == status, done.stdout + done.stderr
 
 
-def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, Path, list[str]]) -> None:
-    project, _, hashes = history
-    words = ("bisect", "probes.py::size", *ends(hashes), "--workers", "1")
-    with subprocess.Popen(
+def started_command(project: Project, *words: str) -> subprocess.Popen[str]:
+    """The `parity` command, running, with what it says of its progress."""
+    return subprocess.Popen(
         project.command("-c", "from harness.cli import main; main()", *words),
         cwd=project.folder,
         env=project.environment,
@@ -265,7 +264,13 @@ def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, P
         stdout=subprocess.DEVNULL,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
-    ) as running:
+    )
+
+
+def test_an_interrupted_bisection_goes_on_where_it_was(history: tuple[Project, Path, list[str]]) -> None:
+    project, _, hashes = history
+    words = ("bisect", "probes.py::size", *ends(hashes), "--workers", "1")
+    with started_command(project, *words) as running:
         assert running.stderr is not None
         said = [next(line for line in running.stderr if "candidates left" in line) for _ in range(2)]
         running.send_signal(signal.SIGINT)
@@ -286,15 +291,7 @@ def test_an_interrupted_search_does_not_wait_for_the_attempt_that_runs(
     project, _, hashes = history
     begun = project.folder / "begun"
     words = (command, "probes.py::slow", f"begun={begun}", *(ends(hashes) if command == "bisect" else ()))
-    with subprocess.Popen(
-        project.command("-c", "from harness.cli import main; main()", *words),
-        cwd=project.folder,
-        env=project.environment,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
-    ) as running:
+    with started_command(project, *words) as running:
         while not begun.exists() and running.poll() is None:
             time.sleep(0.05)
         started = time.monotonic()
