@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,22 +28,34 @@ class Observer:
     """
 
     def __init__(
-        self, folder: Path, owner_pid: int, event: Event, lane: LaneChoice | None = None, limits: Limits | None = None
+        self,
+        folder: Path,
+        owner_pid: int,
+        event: Event,
+        lane: LaneChoice | None = None,
+        limits: Limits | None = None,
+        *,
+        preload: Iterable[str] = (),
     ) -> None:
-        """`folder` is the run's, shared by all its processes; `owner_pid` ends the workers when it ends."""
+        """`folder` is the run's, shared by all its processes; `owner_pid` ends the workers when it ends.
+
+        `preload` is of the workers, see `Pool`.
+        """
         self.lane = lane or LaneChoice()
         self.limits = limits or Limits()
         self._folder = folder
         self._schedule = Schedule(folder, self.lane.places)
-        self._pool = Pool(folder / "workers", self.lane.name, owner_pid, event, deterministic=self.lane.deterministic)
+        deterministic = self.lane.deterministic
+        workers = folder / "workers"
+        self._pool = Pool(workers, self.lane.name, owner_pid, event, deterministic=deterministic, preload=preload)
 
-    def preload(self, stack: BuiltStack, probes: tuple[str, ...]) -> Imported:
-        """Import what probes need on a stack, before the first case.
+    def preload(self, stack: BuiltStack) -> Imported:
+        """Import what the probes need on a stack, before the first case.
 
         Raises:
             WorkerLost: its worker cannot start.
         """
-        return self._pool.preload(stack, probes)
+        return self._pool.preload(stack)
 
     def release(self, stack: BuiltStack) -> None:
         """End the worker of a stack; the next case on it starts another."""

@@ -113,13 +113,17 @@ class Runner:
         goldens: GoldenStore | None = None,
         lane: LaneChoice | None = None,
         triage: bool = False,
+        preload: Iterable[str] = (),
     ) -> None:
-        """`triage`: whether a case that fails runs once more on each side, to tell who is to blame."""
+        """`triage`: whether a case that fails runs once more on each side, to tell who is to blame.
+
+        `preload` is of the workers, see `Pool`.
+        """
         self.sides = sides
         self.records = Records(folder)
         self._goldens = goldens
         self._triage = triage
-        self._observer = Observer(folder, owner_pid, self.records.write, lane, limits)
+        self._observer = Observer(folder, owner_pid, self.records.write, lane, limits, preload=preload)
         self.lane = self._observer.lane
         self.ledger = ledger.on(self.lane.name)
         self._threads = ThreadPoolExecutor(max_workers=_SIDES_AT_ONCE, thread_name_prefix="side")
@@ -153,7 +157,7 @@ class Runner:
     def _options(self) -> str:
         return " ".join(filter(None, [self.sides.options, self.lane.options]))
 
-    def preload(self, probes: tuple[str, ...], progress: Callable[[str], None]) -> None:
+    def preload(self, progress: Callable[[str], None]) -> None:
         """Import the stacks at the same time, before the first case.
 
         Raises:
@@ -161,7 +165,7 @@ class Runner:
         """
         stacks = {stack.name: stack for stack in self._stacks.values()}
         progress(f"importing {' and '.join(stacks)} …")
-        jobs = {stack.name: self._threads.submit(self._observer.preload, stack, probes) for stack in stacks.values()}
+        jobs = {stack.name: self._threads.submit(self._observer.preload, stack) for stack in stacks.values()}
         for name, job in jobs.items():
             imported = job.result()
             progress(f"{name}: {imported.modules} modules imported in {imported.seconds:.0f} s")

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from harness.bisect.bisection import EndsError
 from harness.bisect.focus import NoDifferenceError
-from harness.cases import make_case, make_check
+from harness.cases import Case, make_case, make_check
 from harness.cli import goldens, matrix, origins, reports, stacks
 from harness.cli.options import (
     ENVIRONMENT,
@@ -111,10 +111,10 @@ def compare(
     )
     chosen = where.choice
     selection = sides.selection(golden_only=golden_only, changed_pins=changed_pins, lane=chosen)
-    runner = _runner(selection, how.seconds, chosen)
+    runner = _runner(selection, how.seconds, case, chosen)
     try:
         runner.start({**asdict(selection), "only_new": changed_pins is not None}, ["compare"])
-        runner.preload((case.probe.reference,), progress)
+        runner.preload(progress)
         outcome = runner.run(case)
     finally:
         runner.stop()
@@ -141,7 +141,7 @@ def check_stack(
     if probe is None:
         raise typer.Exit(_self_consistency_suite(selection, how.seconds))
     case = make_check(probe, typed_parameters(parameters or []), how.layout, how.written_by, how.written_layout)
-    runner = _runner(selection, how.seconds)
+    runner = _runner(selection, how.seconds, case)
     try:
         runner.start(asdict(selection), ["check-stack"])
         outcome = runner.check(case, "new")
@@ -150,11 +150,14 @@ def check_stack(
     _end_with(outcome, runner.records)
 
 
-def _runner(selection: Selection, seconds: float, lane: LaneChoice | None = None) -> Runner:
+def _runner(selection: Selection, seconds: float, case: Case, lane: LaneChoice | None = None) -> Runner:
     root = load_settings().root
     ledger = load_ledger(root / "golden" / "declared")
     sides = selection.build(progress)
-    return Runner(new_run_folder(root), sides, ledger, os.getpid(), Limits(seconds=seconds), lane=lane, triage=True)
+    limits = Limits(seconds=seconds)
+    preload = [case.probe.reference]
+    folder = new_run_folder(root)
+    return Runner(folder, sides, ledger, os.getpid(), limits, lane=lane, triage=True, preload=preload)
 
 
 def _self_consistency_suite(selection: Selection, seconds: float) -> int:

@@ -83,7 +83,8 @@ def matrix(
     chosen = combinations(_axes(named, axis or []), settings, stack)
     records = Records(new_run_folder(settings.root))
     ledger = load_ledger(settings.root / "golden" / "declared").on("cpu")
-    observer = Observer(records.folder, os.getpid(), records.write, limits=Limits(seconds=seconds))
+    preload = [case.probe.reference for case in cases]
+    observer = Observer(records.folder, os.getpid(), records.write, limits=Limits(seconds=seconds), preload=preload)
     answers = {case.id: Answers(settings.cache / "answers", case, observer) for case in cases}
     threads = ThreadPoolExecutor(workers or fitting_workers(), thread_name_prefix="matrix")
     build = Builder(settings, base, None, progress)

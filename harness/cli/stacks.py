@@ -55,9 +55,10 @@ def stacks_check(names: Names, base: Base = None, clone: Clones = None) -> None:
     failed = False
     for name in names:
         built = build(settings.stack(name), settings, base=base, progress=progress)
-        pool = Pool(new_run_folder(settings.root) / "workers", "cpu", os.getpid(), lambda *_: None)
+        folder = new_run_folder(settings.root) / "workers"
+        pool = Pool(folder, "cpu", os.getpid(), lambda *_: None, preload=registered_probes())
         try:
-            imported = pool.preload(built, tuple(registered_probes()))
+            imported = pool.preload(built)
         finally:
             pool.stop()
         failed |= bool(imported.failed)

@@ -87,7 +87,17 @@ class ParityPlugin:
         limits = Limits(seconds=option.case_seconds)
         # What is not repeatable has no goldens.
         goldens = selection.goldens if lane.deterministic else None
-        runner = Runner(self.folder, sides, ledger, self.owner, limits, goldens=goldens, lane=lane, triage=True)
+        runner = Runner(
+            self.folder,
+            sides,
+            ledger,
+            self.owner,
+            limits,
+            goldens=goldens,
+            lane=lane,
+            triage=True,
+            preload=registered_probes(),
+        )
         # Under pytest-xdist its own processes alone have a runner; all of them say the same.
         fails_for = {"only_new": self.only_new, "strict_goldens": option.strict_goldens}
         runner.start({**asdict(selection), **fails_for}, self._filters())
@@ -119,10 +129,9 @@ class ParityPlugin:
         uses_parity = any(FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
         if not uses_parity or self._config.option.collectonly or not self._owns:
             return
-        probes = tuple(name for name in registered_probes())
         runner = self.runner  # builds the stacks
         try:
-            runner.preload(probes, self._progress)
+            runner.preload(self._progress)
         except WorkerLost as error:
             self._give_up(str(error), 3)
 

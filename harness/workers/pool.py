@@ -64,11 +64,16 @@ class Pool:
         *,
         other_order: bool = False,
         deterministic: bool = True,
+        preload: Iterable[str] = (),
     ) -> None:
         """Workers in `folder`; with `other_order` they import in reverse and have another hash seed.
 
-        `deterministic` is of the lane, see `lane_named`.
+        Args:
+            deterministic: of the lane, see `lane_named`.
+            preload: the probes that a worker imports for before its first case, whichever case that is and however
+                often the worker is started, so that what a case finds imported depends on neither.
         """
+        self._preload = tuple(preload)
         self._other_order = other_order
         self._deterministic = deterministic
         self._folder = folder
@@ -97,15 +102,15 @@ class Pool:
                 self._imported(stack, reply.imported)
             return reply
 
-    def preload(self, stack: BuiltStack, probes: Iterable[str]) -> Imported:
-        """Import what the probes need, so that the first case does not wait for it.
+    def preload(self, stack: BuiltStack) -> Imported:
+        """Import what the pool's probes need now, so that the first case does not wait for it.
 
         Raises:
             WorkerLost: the worker cannot start, or died.
         """
         state = self._ensure(stack)
         try:
-            imported: Imported = self._ask(stack, state, Preload(tuple(probes)))
+            imported: Imported = self._ask(stack, state, Preload())
         except (EOFError, ConnectionError) as error:
             raise WorkerLost(f"{self._describe(stack)} died while importing: {self._last_line(stack)}") from error
         self._imported(stack, imported)
@@ -186,6 +191,7 @@ class Pool:
             owner_pid=self._owner_pid,
             reverse_imports=self._other_order,
             deterministic=self._deterministic,
+            preload=self._preload,
         )
         spec_file = self._file(stack, "spec")
         spec_file.write_text(spec.dumps())

@@ -54,7 +54,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Everything a worker needs to start; written as JSON beside its log."""
+    """Everything a worker needs to start; written as JSON beside its log.
+
+    Attributes:
+        preload: the probes for which a worker imports before anything else.
+    """
 
     stack: str
     lane: str
@@ -65,6 +69,7 @@ class WorkerSpec:
     owner_pid: int
     reverse_imports: bool = False
     deterministic: bool = True
+    preload: tuple[str, ...] = ()
 
     @classmethod
     def loads(cls, text: str) -> WorkerSpec:
@@ -118,9 +123,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Preload:
-    """Import what these probes need, before the first case asks for it."""
-
-    probes: tuple[str, ...]
+    """Import what the spec's probes need, before the first case asks for it."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class _Server:
             return
         match message:
             case Preload():
-                send(connection, self._import_for(message.probes) or self._imported(0.0, ()))
+                send(connection, self._import_for(()) or self._imported(0.0, ()))
             case Request():
                 self._pending.append((message, connection))
 
@@ -205,10 +205,11 @@ class _Server:
                 os.waitpid(pid, 0)
 
     def _to_import(self, probes: tuple[str, ...]) -> set[str]:
-        return {name for reference in probes for name in find_probe(reference).preload} - self._preloaded
+        wanted = (*self._spec.preload, *probes)
+        return {name for reference in wanted for name in find_probe(reference).preload} - self._preloaded
 
     def _import_for(self, probes: tuple[str, ...]) -> Imported | None:
-        """Import what the probes preload and what ranks had to import themselves; None if there was nothing new."""
+        """Import for the spec's probes, for these, and what ranks had to import; None if there was nothing new."""
         late = {name for name in self._wanted if name not in sys.modules} - set(self._failed)
         asked = self._to_import(probes)
         if not asked and not late:

@@ -23,7 +23,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
-from conversation import Stacks
+from conversation import PROBES, Stacks
 from descriptions import CONFIG_OBJECTS, CONFIG_OBJECTS_AND_DICTS, Descriptions, batches
 from fuzzing import Fuzz
 from jury import Jury
@@ -82,7 +82,7 @@ def _stacks() -> Iterator[Stacks]:
     with tempfile.TemporaryDirectory(prefix="parity-bench-") as name:
         folder = Path(name)
         (folder / "conversations").mkdir()
-        pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None)
+        pool = Pool(folder / "workers", "cpu", os.getpid(), lambda *_: None, preload=PROBES)
         stacks = Stacks(pool, folder / "conversations")
         try:
             yield stacks

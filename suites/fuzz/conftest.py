@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversation import Stacks
+from conversation import PROBES, Stacks
 from fuzzing import PROFILES, Fuzz
 
 from harness.report import Records
@@ -75,7 +75,7 @@ def _is_of_an_ended_test(report: Any) -> bool:
 def stacks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
     """Stacks in workers of the fuzzers alone: while a conversation goes on, a worker imports nothing for others."""
     plugin = request.config.pluginmanager.get_plugin("parity-run")
-    pool = Pool(plugin.folder / "fuzzed", "cpu", plugin.owner, Records(plugin.folder).write)
+    pool = Pool(plugin.folder / "fuzzed", "cpu", plugin.owner, Records(plugin.folder).write, preload=PROBES)
     opened = Stacks(pool, tmp_path_factory.mktemp("conversations"))
     try:
         yield opened

@@ -22,7 +22,7 @@ from harness.stacks import BuiltStack
 from harness.workers.pool import Pool
 from harness.workers.protocol import Limits, Reply, Request
 
-_PROBES = ("config_dumps", f"{Path(__file__).with_name('reader_probes.py')}::adapter_paths")
+PROBES = ("config_dumps", f"{Path(__file__).with_name('reader_probes.py')}::adapter_paths")
 """Probes that preload all that those of the fuzzers do."""
 
 _START_SECONDS = 100.0
@@ -137,6 +137,7 @@ class Stacks:
     """Conversations with stacks, one for each probe and its parameters."""
 
     def __init__(self, pool: Pool, folder: Path) -> None:
+        """`pool` preloads `PROBES`."""
         self._pool = pool
         self._folder = folder
         self._built: dict[str, BuiltStack] = {}
@@ -147,7 +148,7 @@ class Stacks:
         if name not in self._built:
             self._built[name] = Selection(old=name).build_old(lambda _line: None)
             # At once: a worker imports nothing while a conversation goes on.
-            self._pool.preload(self._built[name], _PROBES)
+            self._pool.preload(self._built[name])
         return self._built[name]
 
     def start(self, names: Sequence[str]) -> None:

@@ -181,6 +181,26 @@ def test_what_a_scan_imports_is_left_to_it(project: Project, faulty: ToyRunner) 
     assert [event["late"] for event in faulty.events("imported") if event["late"]] == []
 
 
+def test_what_a_case_finds_imported_does_not_depend_on_the_one_that_came_first(project: Project) -> None:
+    quiet, patching = project.folder / "quiet.py", project.folder / "patching.py"
+    shipped = "from harness.probes import probe\n@probe(returns=('x',))\ndef one(run):\n    return {'x': 1}\n"
+    quiet.write_text(shipped)
+    patching.write_text(f"PRELOAD = ('mbridge',)\n{shipped}")
+    with running(project, preload=[f"{quiet}::one", f"{patching}::one"]) as runner:
+        sides = runner.runner.sides
+        for stack in (sides.old, sides.new):
+            (stack.overlay / "peft.py").write_text("def merged():\n    pass\n")
+            (stack.overlay / "mbridge.py").write_text("import peft\ndef other():\n    pass\npeft.merged = other\n")
+        on = ToyRunner(runner.runner, quiet)
+        before = on("one")
+        psutil.Process(runner.events("worker_started")[-1]["pid"]).kill()
+        outcomes = [before, on("one"), ToyRunner(runner.runner, patching)("one")]
+    assert [outcome.judged.verdict for outcome in outcomes] == [Verdict.IDENTICAL] * 3
+    found = [side.ranks[0].environment["patched"] for outcome in outcomes for side in outcome.sides.values()]
+    assert found == [{"peft:merged": "mbridge:other"}] * 6
+    assert len(runner.events("worker_started")) == 3
+
+
 def test_a_side_imports_once_however_many_cases_it_runs(toy_runner: ToyRunner) -> None:
     for size in range(5):
         assert toy_runner("config", size=size).judged.verdict is Verdict.IDENTICAL

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,17 +174,19 @@ class ToyRunner:
 
 
 @contextmanager
-def running(project: Project, base: str | None = None) -> Iterator[ToyRunner]:
+def running(project: Project, base: str | None = None, preload: Iterable[str] = ()) -> Iterator[ToyRunner]:
     """Warm workers of a project's stacks; what they started is gone afterwards.
 
     Args:
         base: `locked` for the base environment with torch, which lies in the user's own cache.
+        preload: see `Pool`.
     """
     with pytest.MonkeyPatch.context() as patch:
         if base is None:
             patch.setenv("PARITY_CACHE", project.environment["PARITY_CACHE"])
         sides = Selection(root=project.folder, base=base).build(lambda _line: None)
-        runner = Runner(new_run_folder(project.folder), sides, load_ledger(project.folder / "none.toml"), os.getpid())
+        folder, ledger = new_run_folder(project.folder), load_ledger(project.folder / "none.toml")
+        runner = Runner(folder, sides, ledger, os.getpid(), preload=preload)
         try:
             yield ToyRunner(runner, project.probes)
         finally:
