@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from old_once import OldOnce
+from origin_projects import BAD, GOOD, History, project_of
 from toy_project import Project, ToyRunner, make_project, running
 
 
@@ -21,6 +22,14 @@ def toy_runner(project: Project) -> Iterator[ToyRunner]:
     """Warm workers of the toy project."""
     with running(project) as runner:
         yield runner
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """Twelve commits of toy: the ninth brings the change; the sixth and seventh cannot be imported."""
+    texts = [GOOD] * 8 + [BAD] * 4
+    texts[5] = texts[6] = "import no_such_package\n" + GOOD
+    return project_of(tmp_path, texts, ["VALUE = 1\n"])
 
 
 @pytest.fixture(scope="session")
