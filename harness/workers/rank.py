@@ -31,6 +31,9 @@ UNAVAILABLE_FILE = "unavailable.txt"
 STACKS_SIGNAL = signal.SIGUSR2
 """A rank that gets this prints the Python stacks of all its threads."""
 
+_EXEC_SECONDS = 1.0
+"""How long a process may be without a command line because it is starting another program."""
+
 
 class DeviceFault(Exception):
     """The device failed (out of memory, an illegal access): there is no observation."""
@@ -167,10 +170,10 @@ def _fault(folder: Path, reason: str) -> None:
 def _left_behind() -> str | None:
     """What the probe started and did not wait for; multiprocessing's own helpers end with the rank."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    strangers = [command for pid in listed if (command := _command(pid)) and "multiprocessing" not in command]
     zombies = sum(_is_zombie(pid) for pid in listed)
     if zombies:
         return f"left {zombies} zombie process(es) behind"
-    strangers = [command for pid in listed if "multiprocessing" not in (command := _command(pid))]
     return f"left a process running: {strangers[0]}" if strangers else None
 
 
@@ -182,7 +185,14 @@ def _is_zombie(pid: str) -> bool:
 
 
 def _command(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+    """The command line of a process; empty once it has ended. While it starts another program, it has none yet."""
+    until = time.monotonic() + _EXEC_SECONDS
+    while not _is_zombie(pid):
+        try:
+            found = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            return ""
+        if found or time.monotonic() > until:
+            return found or f"process {pid}"
+        time.sleep(0.01)
+    return ""
